@@ -1,0 +1,412 @@
+"""Configuration of a simulated cluster: frozen dataclasses, one place for every default and unit.
+
+The classes carry plain values only, so they can be built from Hydra, TOML or code, compared, hashed and stored with a
+result. `EnvConfig` is the whole; `replace` from `dataclasses` derives variants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dl2env.errors import ConfigError
+
+Placement = Literal["least_loaded", "pack", "spread", "least_loaded_single"]
+ScalingCost = Literal["none", "hot", "checkpoint"]
+Estimate = Literal["exact", "fitted", "noisy"]
+TypeEncoding = Literal["one_hot", "features", "both"]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+def _require_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
+    _require(value in choices, f"{key}={value!r} is unknown; choose one of: {', '.join(choices)}")
+
+
+@dataclass(frozen=True)
+class ServerGroup:
+    """Identical servers.
+
+    Attributes:
+        count: Number of servers.
+        cpus: CPU units per server that tasks may use.
+        gpus: GPU units per server (one unit is one GPU unless the job types say otherwise).
+        gpu_type: Key of the GPU in the hardware catalogue; decides the compute time of workers placed here.
+    """
+
+    count: int
+    cpus: int = 8
+    gpus: int = 2
+    gpu_type: str = "pai-base"
+
+    def __post_init__(self) -> None:
+        _require(self.count > 0, f"cluster: count={self.count} of a server group must be at least 1")
+        _require(self.cpus >= 0 and self.gpus >= 0, "cluster: cpus and gpus of a server group must not be negative")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Servers and the hardware they share.
+
+    Attributes:
+        servers: Groups of identical servers; server ids follow this order.
+        hardware: Name of a record in `data/hardware.toml` (link bandwidths and efficiencies).
+        link_sharing: Share of a job's communication time that is stretched by other jobs on its busiest link, 0 (links
+            are isolated) to 1 (fair sharing of the whole link). With k jobs on a link the stretch is
+            1 + link_sharing * (k - 1).
+        pcie_group: Worker GPUs that share one PCIe root: that many replicas of one job on a server multiply its input
+            time. 0 turns PCIe sharing off.
+    """
+
+    servers: tuple[ServerGroup, ...] = (ServerGroup(48),)
+    hardware: str = "pai-base"
+    link_sharing: float = 0.0
+    pcie_group: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "servers", tuple(self.servers))
+        _require(len(self.servers) > 0, "cluster.servers: name at least one server group")
+        _require(0.0 <= self.link_sharing <= 1.0, f"cluster.link_sharing={self.link_sharing} must lie in [0, 1]")
+        _require(self.pcie_group >= 0, f"cluster.pcie_group={self.pcie_group} must be 0 (off) or positive")
+
+    @property
+    def num_servers(self) -> int:
+        """Number of servers in all groups."""
+        return sum(group.count for group in self.servers)
+
+
+@dataclass(frozen=True)
+class SpeedConfig:
+    """How fast jobs train.
+
+    Attributes:
+        model: `analytic` (PAI step-time model, placement and contention aware) or `measured` (a (ps, worker) table;
+            placement has no effect).
+        table: Path of the measured table (JSON); needed by `measured` only.
+        overlap: `none`: a step is the sum of its parts; `ideal`: the longest part (PAI, ideal overlap).
+    """
+
+    model: Literal["analytic", "measured"] = "analytic"
+    table: str | None = None
+    overlap: Literal["none", "ideal"] = "none"
+
+    def __post_init__(self) -> None:
+        _require_choice("speed.model", self.model, ("analytic", "measured"))
+        _require_choice("speed.overlap", self.overlap, ("none", "ideal"))
+
+
+@dataclass(frozen=True)
+class ArrivalConfig:
+    """When jobs arrive.
+
+    Attributes:
+        kind: `poisson`, `uniform`, `diurnal` or `batch` (all at time 0).
+        rate_per_interval: Mean arrivals per scheduling interval.
+        diurnal_swing: Relative amplitude of the daily cycle (`diurnal` only), 0 to below 1.
+        diurnal_sd: Coefficient of variation of the slowly varying load around the daily cycle (`diurnal` only).
+    """
+
+    kind: Literal["poisson", "uniform", "diurnal", "batch"] = "poisson"
+    rate_per_interval: float = 3.0
+    diurnal_swing: float = 0.5
+    diurnal_sd: float = 0.45
+
+    def __post_init__(self) -> None:
+        _require_choice("arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "batch"))
+        _require(self.rate_per_interval > 0, "arrivals.rate_per_interval must be positive")
+        _require(0.0 <= self.diurnal_swing < 1.0, "arrivals.diurnal_swing must lie in [0, 1)")
+        _require(self.diurnal_sd >= 0.0, "arrivals.diurnal_sd must not be negative")
+
+
+@dataclass(frozen=True)
+class JobSizeConfig:
+    """How much work a job has.
+
+    Attributes:
+        kind: `published_bins` (heavy tail after the duration bins of the DL2 production trace), `lognormal`, `fixed`.
+        mean_s: Mean duration in seconds at the reference allocation. Published mean: 147 min.
+        sigma: Shape of `lognormal`.
+        reference_workers: Workers of the allocation at which the drawn duration is met, without contention.
+        reference_ps: Parameter servers of that allocation.
+    """
+
+    kind: Literal["published_bins", "lognormal", "fixed"] = "published_bins"
+    mean_s: float = 147 * 60.0
+    sigma: float = 1.2
+    reference_workers: int = 1
+    reference_ps: int = 1
+
+    def __post_init__(self) -> None:
+        _require_choice("sizes.kind", self.kind, ("published_bins", "lognormal", "fixed"))
+        _require(self.mean_s > 0, "sizes.mean_s must be positive")
+        _require(self.sigma > 0, "sizes.sigma must be positive")
+        _require(self.reference_workers >= 1 and self.reference_ps >= 0, "sizes.reference_* must be at least 1 worker")
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """A recorded workload to replay instead of a generated one.
+
+    Attributes:
+        path: Trace file. Its format is found by content unless `format` names it.
+        format: `auto`, `philly` or `pollux`.
+        start_fraction, stop_fraction: Part of the trace's jobs (in arrival order) that episodes are cut from. Disjoint
+            ranges make disjoint train and test splits.
+        seed: Seed of the rule that gives each recorded job a training type.
+        load_scale: Recorded inter-arrival times are divided by it (2 doubles the load).
+    """
+
+    path: str
+    format: Literal["auto", "philly", "pollux"] = "auto"
+    start_fraction: float = 0.0
+    stop_fraction: float = 1.0
+    seed: int = 0
+    load_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_choice("trace.format", self.format, ("auto", "philly", "pollux"))
+        _require(
+            0.0 <= self.start_fraction < self.stop_fraction <= 1.0,
+            "trace: 0 <= start_fraction < stop_fraction <= 1 must hold",
+        )
+        _require(self.load_scale > 0, "trace.load_scale must be positive")
+
+
+@dataclass(frozen=True)
+class WorkloadConfig:
+    """Which jobs an episode has.
+
+    Attributes:
+        job_types: Name of a catalogue in `data/job_types/` (`dl2`, `pai`) or a path to a TOML file of that form.
+        include: Names of the types to use; empty means all of the catalogue.
+        num_jobs: Jobs per episode.
+        max_workers: Largest number of workers of a job (1..64).
+        max_ps: Largest number of parameter servers of a job (1..64).
+        arrivals: When generated jobs arrive.
+        sizes: How much work generated jobs have.
+        trace: Replay this trace instead of generating jobs.
+    """
+
+    job_types: str = "dl2"
+    include: tuple[str, ...] = ()
+    num_jobs: int = 60
+    max_workers: int = 16
+    max_ps: int = 16
+    arrivals: ArrivalConfig = field(default_factory=ArrivalConfig)
+    sizes: JobSizeConfig = field(default_factory=JobSizeConfig)
+    trace: TraceConfig | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "include", tuple(self.include))
+        _require(self.num_jobs >= 1, f"workload.num_jobs={self.num_jobs} must be at least 1")
+        _require(1 <= self.max_workers <= 64, f"workload.max_workers={self.max_workers} must lie in 1..64")
+        _require(1 <= self.max_ps <= 64, f"workload.max_ps={self.max_ps} must lie in 1..64")
+
+
+@dataclass(frozen=True)
+class DynamicsConfig:
+    """Rules of the simulated world; each switch is one divergence between the released DL2 simulator and the default.
+
+    Attributes:
+        interval_s: Length of a scheduling interval in seconds.
+        max_intervals: An episode is truncated after that many intervals.
+        placement: Server choice. `least_loaded`: the least-loaded server that can hold the task; `pack`: the most
+            loaded one; `spread`: the one with fewest tasks of the job, then least loaded; `least_loaded_single`:
+            only the least-loaded server is tried (released DL2).
+        scaling_cost: Time lost when a job's allocation changes: `none`, `hot`, `checkpoint`.
+        initial_bundle: Give every active job one worker and one parameter server at an interval's start.
+        mask_resources: The mask forbids tasks that no server can hold. Off (released DL2), such an action fails.
+        failed_action_ends_interval: A task that cannot be placed ends the interval (released DL2); otherwise an illegal
+            action counts as void and is flagged.
+        window_skips_capped: Jobs with both counts at their cap leave the window at once (released DL2).
+        auto_advance: Skip decision points at which void is the only legal action.
+        exact_finish: A job finishes inside an interval; off, at the end of it.
+        load_by_sum: A server's load is the plain sum of used units over resources (released DL2), not the sum of used
+            fractions.
+        speed_noise: Each job's speed in each interval is multiplied by 1 + U(-x, x).
+        epoch_error: A job's true epochs are (1 + U(-x, x)) times the estimate that schedulers see.
+    """
+
+    interval_s: float = 1200.0
+    max_intervals: int = 1000
+    placement: Placement = "least_loaded"
+    scaling_cost: ScalingCost = "hot"
+    initial_bundle: bool = True
+    mask_resources: bool = True
+    failed_action_ends_interval: bool = False
+    window_skips_capped: bool = False
+    auto_advance: bool = True
+    exact_finish: bool = True
+    load_by_sum: bool = False
+    speed_noise: float = 0.0
+    epoch_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.interval_s > 0, f"dynamics.interval_s={self.interval_s} must be positive")
+        _require(self.max_intervals >= 1, f"dynamics.max_intervals={self.max_intervals} must be at least 1")
+        _require_choice(
+            "dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single")
+        )
+        _require_choice("dynamics.scaling_cost", self.scaling_cost, ("none", "hot", "checkpoint"))
+        _require(0 <= self.speed_noise < 1, "dynamics.speed_noise must lie in [0, 1)")
+        _require(0 <= self.epoch_error < 1, "dynamics.epoch_error must lie in [0, 1)")
+
+    @classmethod
+    def faithful(cls, **changes: Any) -> DynamicsConfig:
+        """Rules of the released DL2 simulator, as checked against its recorded results."""
+        released: dict[str, Any] = dict(
+            placement="least_loaded_single",
+            scaling_cost="none",
+            initial_bundle=True,
+            mask_resources=False,
+            failed_action_ends_interval=True,
+            window_skips_capped=True,
+            auto_advance=False,
+            load_by_sum=True,
+        )
+        return cls(**{**released, **changes})
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """Weights of the reward terms; the reward is their weighted sum and `info["reward_terms"]` shows each.
+
+    Attributes:
+        progress: Epochs trained over total epochs, summed over jobs, at each interval's end (DL2).
+        jct: Minus the job time in the system during the interval, in intervals. The undiscounted return of an episode
+            in which all jobs finish is exactly minus the total JCT in intervals.
+        ideal_progress: Work done in the interval, in intervals at each job's best isolated speed, at its end.
+        speed_gain: At each placement, the change of the summed estimated speed of all jobs, each in units of its best
+            isolated speed: `ideal_progress` told decision by decision. Potential based, so it moves no optimum.
+    """
+
+    progress: float = 0.0
+    jct: float = 0.0
+    ideal_progress: float = 0.0
+    speed_gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class ObservationConfig:
+    """What an agent sees.
+
+    Attributes:
+        window: Job slots J, in arrival order.
+        type_encoding: `one_hot` type, log-scaled workload `features` (so that unseen types work), or `both`.
+    """
+
+    window: int = 20
+    type_encoding: TypeEncoding = "both"
+
+    def __post_init__(self) -> None:
+        _require(self.window >= 1, f"observation.window={self.window} must be at least 1")
+        _require_choice("observation.type_encoding", self.type_encoding, ("one_hot", "features", "both"))
+
+
+@dataclass(frozen=True)
+class EstimateConfig:
+    """What schedulers and the observation know about job speeds.
+
+    Attributes:
+        kind: `exact` isolated speeds; `fitted`: Optimus' resource-speed function, fitted to a few probes and to the
+            speeds observed while jobs run; `noisy`: exact times 1 + U(-noise, noise), drawn once per episode and
+            (type, workers, PSs).
+        noise: Half width of `noisy`, and relative error of each probe of `fitted`.
+        num_probes: Isolated sample runs per job type before the first interval (`fitted`).
+    """
+
+    kind: Estimate = "exact"
+    noise: float = 0.0
+    num_probes: int = 10
+
+    def __post_init__(self) -> None:
+        _require_choice("estimate.kind", self.kind, ("exact", "fitted", "noisy"))
+        _require(0 <= self.noise < 1, "estimate.noise must lie in [0, 1)")
+        _require(self.num_probes >= 5, "estimate.num_probes must be at least 5, the parameters of the fitted form")
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Everything that defines an environment."""
+
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
+    speed: SpeedConfig = field(default_factory=SpeedConfig)
+    estimate: EstimateConfig = field(default_factory=EstimateConfig)
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    observation: ObservationConfig = field(default_factory=ObservationConfig)
+
+
+def config_from_dict(cls: type, values: dict[str, Any], where: str = "config") -> Any:
+    """Builds a configuration dataclass, nested ones included, from plain dictionaries.
+
+    Args:
+        cls: Dataclass to build.
+        values: Field values; nested dataclasses as dictionaries, tuples as lists.
+        where: Dotted prefix used in error messages.
+
+    Raises:
+        ConfigError: A key is unknown, or a value has the wrong type or is out of range.
+    """
+    import types
+    import typing
+
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}
+    built: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: unknown key; {cls.__name__} has: {', '.join(sorted(known))}")
+        built[key] = _convert(hints[key], value, f"{where}.{key}", types, typing)
+    try:
+        return cls(**built)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _convert(hint: Any, value: Any, where: str, types: Any, typing: Any) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        return _convert(next(a for a in args if a is not type(None)), value, where, types, typing)
+    if dataclasses.is_dataclass(hint):
+        if dataclasses.is_dataclass(value):
+            return value
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: expected a group of keys, got {value!r}")
+        return config_from_dict(typing.cast(type, hint), value, where)
+    if origin is tuple:
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            raise ConfigError(f"{where}: expected a list, got {value!r}")
+        return tuple(_convert(args[0], item, f"{where}[{i}]", types, typing) for i, item in enumerate(value))
+    if origin is Literal:
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}: expected one of {', '.join(map(str, args))}, got {value!r}")
+        return value
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value:
+            raise ConfigError(f"{where}: NaN is not a value")
+        return float(value)
+    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Plain nested dictionaries of a configuration, the inverse of `config_from_dict`."""
+    plain = dataclasses.asdict(config)
+    return {key: _plain(value) for key, value in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -219,9 +219,8 @@ class DynamicsConfig:
             only the least-loaded server is tried (released DL2).
         scaling_cost: Time lost when a job's allocation changes: `none`, `hot`, `checkpoint`.
         initial_bundle: Give every active job one worker and one parameter server at an interval's start.
-        mask_resources: The mask forbids tasks that no server can hold. Off (released DL2), such an action fails.
-        failed_action_ends_interval: A task that cannot be placed ends the interval (released DL2); otherwise an illegal
-            action counts as void and is flagged.
+        mask_resources: The mask forbids tasks that no server can hold. Off (released DL2), such an action fails. A
+            failed or masked action ends the interval like void and is flagged.
         window_skips_capped: Jobs with both counts at their cap leave the window at once (released DL2).
         auto_advance: Skip decision points at which void is the only legal action.
         exact_finish: A job finishes inside an interval; off, at the end of it.
@@ -237,7 +236,6 @@ class DynamicsConfig:
     scaling_cost: ScalingCost = "hot"
     initial_bundle: bool = True
     mask_resources: bool = True
-    failed_action_ends_interval: bool = False
     window_skips_capped: bool = False
     auto_advance: bool = True
     exact_finish: bool = True
@@ -263,7 +261,6 @@ class DynamicsConfig:
             scaling_cost="none",
             initial_bundle=True,
             mask_resources=False,
-            failed_action_ends_interval=True,
             window_skips_capped=True,
             auto_advance=False,
             load_by_sum=True,

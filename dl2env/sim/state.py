@@ -17,6 +17,8 @@ ENV_DTYPE = np.dtype(
     [
         ("noise_key", np.uint64),  # keys the per-interval speed noise
         ("speed_sum", np.float64),  # sum over jobs of estimated speed / best isolated speed
+        ("slowdown_sum", np.float64),  # sum over active jobs of 1 - 1 / stretch
+        ("pending_wait", np.float64),  # waiting before admission not yet charged to `jct`, in intervals
         ("interval", np.int32),  # index of the current scheduling interval
         ("num_jobs", np.int32),  # jobs of this episode
         ("next_job", np.int32),  # first job not yet admitted
@@ -26,6 +28,8 @@ ENV_DTYPE = np.dtype(
         ("free_cpus", np.int32),  # cluster totals
         ("free_gpus", np.int32),
         ("num_decisions", np.int32),  # in this episode
+        ("num_legal", np.int32),  # legal job actions, void not counted
+        ("busy_servers", np.int32),  # servers that hold a task
         ("num_intervals_full", np.int32),  # intervals in which some wanted task did not fit
         ("used_cpu_s", np.float64),  # allocated CPU unit seconds so far
         ("used_gpu_s", np.float64),
@@ -96,12 +100,12 @@ RULES_DTYPE = np.dtype(
         ("is_ideal_overlap", np.bool_),
         ("initial_bundle", np.bool_),
         ("mask_resources", np.bool_),
-        ("failed_action_ends_interval", np.bool_),
         ("window_skips_capped", np.bool_),
         ("auto_advance", np.bool_),
         ("exact_finish", np.bool_),
         ("load_by_sum", np.bool_),
         ("fit_online", np.bool_),  # refit the estimate from observed speeds
+        ("refresh_whole_mask", np.bool_),  # a placement can change the legality of other jobs' actions anywhere
     ],
     align=True,
 )
@@ -136,6 +140,7 @@ class State(NamedTuple):
     best_speed: NDArray[np.float64]  # (1 or B, T) best estimated isolated samples/s
     fit: NDArray[np.float64]  # (B, T, 5, 6) normal equations of the online fit, or (0, ...)
     type_features: NDArray[np.float32]  # (T, K) columns of the observation that describe the type
+    table_caps: NDArray[np.int64]  # (2,) configured caps on workers and PSs
     rules: NDArray[np.void]  # (1,) RULES_DTYPE
     window: NDArray[np.int32]  # (B, J) job index per slot, -1 when empty
     obs_jobs: NDArray[np.float32]  # (B, J, F)

@@ -1,0 +1,170 @@
+"""Kernels that put tasks on servers and keep the counters that depend on it."""
+
+from __future__ import annotations
+
+from dl2env.sim.jit import kernel
+from dl2env.sim.state import LEAST_LOADED_SINGLE, PACK, SPREAD
+from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
+
+WORKER, PS, BUNDLE = range(3)
+"""Kinds of a job action: one worker, one parameter server, one of each on one server."""
+
+
+@kernel
+def action_demand(job_type, kind):
+    """CPU and GPU units that an action of this kind takes."""
+    cpus = 0
+    gpus = 0
+    if kind != PS:
+        cpus += job_type.worker_cpus
+        gpus += job_type.worker_gpus
+    if kind != WORKER:
+        cpus += job_type.ps_cpus
+        gpus += job_type.ps_gpus
+    return cpus, gpus
+
+
+@kernel
+def find_server(servers, entries, num_entries, cpus, gpus, placement):
+    """Server the strategy chooses for a task, -1 when it finds none; ties go to the lowest id.
+
+    Args:
+        servers: (S,) SERVER_DTYPE of one environment.
+        entries: (E,) ENTRY_DTYPE of the job, of which `num_entries` are filled (used by `spread`).
+        cpus: CPU units the task needs.
+        gpus: GPU units the task needs.
+        placement: Code of the strategy.
+    """
+    best = -1
+    best_load = 0.0
+    best_tasks = 0
+    for s in range(servers.shape[0]):
+        server = servers[s]
+        if placement != LEAST_LOADED_SINGLE and (server.free_cpus < cpus or server.free_gpus < gpus):
+            continue
+        load = -server.load if placement == PACK else server.load
+        tasks = 0
+        if placement == SPREAD:
+            for e in range(num_entries):
+                if entries[e].server == s:
+                    tasks = entries[e].workers + entries[e].ps
+        if best < 0 or tasks < best_tasks or (tasks == best_tasks and load < best_load):
+            best = s
+            best_load = load
+            best_tasks = tasks
+    if best >= 0 and (servers[best].free_cpus < cpus or servers[best].free_gpus < gpus):
+        return -1
+    return best
+
+
+@kernel
+def find_server_for_action(servers, job, job_type, entries, is_single_server, kind, placement):
+    """Server for an action of a job, -1 when it cannot be placed; single-server types stay where they are."""
+    cpus, gpus = action_demand(job_type, kind)
+    if is_single_server and job.num_entries > 0:
+        home = entries[0].server
+        fits = servers[home].free_cpus >= cpus and servers[home].free_gpus >= gpus
+        return home if fits else -1
+    return find_server(servers, entries, job.num_entries, cpus, gpus, placement)
+
+
+@kernel
+def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
+    """Takes units of server s and updates its load and the counts of servers that fit; True if one fell to 0."""
+    server = servers[s]
+    old_cpus = server.free_cpus
+    old_gpus = server.free_gpus
+    new_cpus = old_cpus - cpus
+    new_gpus = old_gpus - gpus
+    server.free_cpus = new_cpus
+    server.free_gpus = new_gpus
+    env.free_cpus -= cpus
+    env.free_gpus -= gpus
+    used_cpus = specs[s].cpus - new_cpus
+    used_gpus = specs[s].gpus - new_gpus
+    if load_by_sum:
+        server.load = used_cpus + used_gpus
+    else:
+        load = 0.0
+        if used_cpus > 0:
+            load += used_cpus / specs[s].cpus
+        if used_gpus > 0:
+            load += used_gpus / specs[s].gpus
+        server.load = load
+    exhausted = False
+    for d in range(demands.shape[0]):
+        need_cpus = demands[d].cpus
+        need_gpus = demands[d].gpus
+        if old_cpus >= need_cpus and old_gpus >= need_gpus and (new_cpus < need_cpus or new_gpus < need_gpus):
+            num_fit[d] -= 1
+            if num_fit[d] == 0:
+                exhausted = True
+    return exhausted
+
+
+@kernel
+def add_tasks(job, i, s, entries, servers, server_jobs, num_workers, num_ps):
+    """Books tasks of job i on server s; True when the job was not there before."""
+    job.workers += num_workers
+    job.ps += num_ps
+    for e in range(job.num_entries):
+        if entries[e].server == s:
+            entries[e].workers += num_workers
+            entries[e].ps += num_ps
+            return False
+    entry = entries[job.num_entries]
+    entry.server = s
+    entry.workers = num_workers
+    entry.ps = num_ps
+    job.num_entries += 1
+    server_jobs[s, servers[s].num_jobs] = i
+    servers[s].num_jobs += 1
+    return True
+
+
+@kernel
+def can_train(job, architecture):
+    """Whether the job has the tasks that a training step needs."""
+    return job.workers > 0 and (job.ps > 0 or architecture != PS_WORKER)
+
+
+@kernel
+def uses_network(job, architecture):
+    """Whether the job's tasks exchange weights across servers."""
+    return (
+        job.num_entries > 1
+        and (architecture == PS_WORKER or architecture == ALL_REDUCE)
+        and can_train(job, architecture)
+    )
+
+
+@kernel
+def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
+    """Gives every task back; what each job had stays in `last_workers` and `last_ps`."""
+    for k in range(env.num_active):
+        job = jobs[active[k]]
+        job.workers = 0
+        job.ps = 0
+        job.num_entries = 0
+        job.is_on_network = False
+        job.stretch = 1.0
+        job.speed = 0.0
+        job.relative_speed = 0.0
+        job.dominant_share = 0.0
+        job.slot = -1
+    env.free_cpus = 0
+    env.free_gpus = 0
+    for s in range(servers.shape[0]):
+        server = servers[s]
+        server.load = 0.0
+        server.free_cpus = specs[s].cpus
+        server.free_gpus = specs[s].gpus
+        server.num_jobs = 0
+        server.link_jobs = 0
+        env.free_cpus += specs[s].cpus
+        env.free_gpus += specs[s].gpus
+    for d in range(demands.shape[0]):
+        num_fit[d] = demands[d].initial_fit
+    env.speed_sum = 0.0
+    env.slowdown_sum = 0.0
+    env.busy_servers = 0

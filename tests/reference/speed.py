@@ -1,0 +1,147 @@
+"""How fast a placed job trains, and how fast schedulers believe it trains."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2env.config import ClusterConfig, SpeedConfig
+from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER, SINGLE, SpeedParameters
+from tests.reference.cluster import Cluster, Job, JobType
+
+
+class Links:
+    """Who shares which server's link at one moment.
+
+    Args:
+        jobs: Every job that holds tasks.
+        num_servers: Number of servers.
+        link_sharing: Share of communication that other jobs on the link stretch.
+    """
+
+    def __init__(self, jobs: list[Job], num_servers: int, link_sharing: float) -> None:
+        self.num_jobs = [0] * num_servers
+        self.link_sharing = link_sharing
+        for job in jobs:
+            if job.is_on_network:
+                for server_id in job.tasks:
+                    self.num_jobs[server_id] += 1
+
+    def stretch(self, server_id: int) -> float:
+        """Factor by which communication over the server's link takes longer."""
+        return 1.0 + self.link_sharing * (self.num_jobs[server_id] - 1)
+
+    def job_stretch(self, job: Job) -> float:
+        """The largest stretch over the job's servers, 1 off the network."""
+        if not job.is_on_network:
+            return 1.0
+        return max(self.stretch(server_id) for server_id in job.tasks)
+
+
+class TrueSpeed:
+    """Samples/s of placed jobs."""
+
+    def __init__(self, cluster: Cluster, config: ClusterConfig, speed: SpeedConfig, parameters: SpeedParameters) -> None:
+        self.cluster = cluster
+        self.pcie_group = config.pcie_group
+        self.is_ideal_overlap = speed.overlap == "ideal"
+        self.table = parameters.table if speed.model == "measured" else None
+
+    def speed(self, job: Job, links: Links) -> float:
+        """Samples/s of the job under its placement, 0 when it cannot train."""
+        workers, ps = job.workers, job.ps
+        if not job.can_train:
+            return 0.0
+        if self.table is not None:
+            return float(self.table[job.type.index, workers, ps])
+        samples = job.type.batch_size if job.type.is_synchronous else workers * job.type.batch_size
+        return samples / self.step_s(job, links)
+
+    def step_s(self, job: Job, links: Links) -> float:
+        """Seconds of one training step of a job that can train."""
+        kind, workers, ps = job.type, job.workers, job.ps
+        batch_fraction = 1.0 / workers if kind.is_synchronous else 1.0
+
+        replicas = max(tasks.workers for tasks in job.tasks.values())
+        pcie_sharers = min(replicas, self.pcie_group) if self.pcie_group > 0 else 1
+        input_s = kind.input_s * batch_fraction * pcie_sharers
+
+        gpu_kinds = {self.cluster.servers[s].gpu_kind for s, tasks in job.tasks.items() if tasks.workers > 0}
+        compute_s = max(kind.compute_s[gpu_kind] for gpu_kind in gpu_kinds) * batch_fraction
+
+        weights_s = self.weights_s(job, links)
+        coordination_s = kind.fixed_s + kind.worker_cost_s * workers + kind.ps_cost_s * ps
+        if self.is_ideal_overlap:
+            return max(input_s, compute_s, weights_s) + coordination_s
+        return input_s + compute_s + weights_s + coordination_s
+
+    @staticmethod
+    def weights_s(job: Job, links: Links) -> float:
+        """Seconds per step in which gradients and weights travel."""
+        kind, workers, ps = job.type, job.workers, job.ps
+        is_spread = len(job.tasks) >= 2
+        if kind.architecture == PS_WORKER:
+            ethernet_s, service_stretch = 0.0, 1.0
+            if is_spread:
+                ethernet_s = kind.ethernet_s * max(
+                    links.stretch(s) * (t.workers * (ps - t.ps) + t.ps * (workers - t.workers)) / ps
+                    for s, t in job.tasks.items()
+                )
+                service_stretch = max(links.stretch(s) for s, t in job.tasks.items() if t.ps > 0)
+            return ethernet_s + kind.weight_pcie_s + kind.ps_service_s * workers / ps * service_stretch
+        if kind.architecture == ALL_REDUCE:
+            if workers == 1:
+                return 0.0
+            if not is_spread:
+                return kind.nvlink_s
+            return kind.ethernet_s * max(links.stretch(s) for s in job.tasks) + kind.nvlink_s
+        if kind.architecture == LOCAL_PS:
+            return kind.weight_pcie_s
+        if kind.architecture == PEARL:
+            return kind.nvlink_s
+        assert kind.architecture == SINGLE
+        return 0.0
+
+
+class EstimatedSpeed:
+    """What schedulers believe.
+
+    Args:
+        table: (T, W + 2, P + 2, 2) step seconds and, of these, communication seconds.
+        types: Job types.
+    """
+
+    def __init__(self, table: NDArray[np.float64], types: list[JobType]) -> None:
+        self.table = table
+        self.best = [self._best(kind) for kind in types]
+
+    def _best(self, kind: JobType) -> float:
+        ps_counts = range(1, kind.max_ps + 1) if kind.needs_ps else (0,)
+        return max(self.speed(kind, w, p, 1.0) for w in range(1, kind.max_workers + 1) for p in ps_counts)
+
+    def step_s(self, kind: JobType, workers: int, ps: int, stretch: float) -> float:
+        """Estimated seconds per step under a communication stretch."""
+        step_s, communication_s = (float(value) for value in self.table[kind.index, workers, ps])
+        return step_s + (stretch - 1.0) * communication_s
+
+    def speed(self, kind: JobType, workers: int, ps: int, stretch: float) -> float:
+        """Estimated samples/s; 0 when the allocation cannot train or the table says it never ends a step."""
+        if not kind.can_train(workers, ps):
+            return 0.0
+        step_s = self.step_s(kind, workers, ps, stretch)
+        if step_s <= 0.0 or not math.isfinite(step_s):
+            return 0.0
+        return (kind.batch_size if kind.is_synchronous else workers * kind.batch_size) / step_s
+
+    def relative(self, kind: JobType, workers: int, ps: int, stretch: float) -> float:
+        """Estimated speed in units of the type's best isolated speed."""
+        best = self.best[kind.index]
+        return self.speed(kind, workers, ps, stretch) / best if best > 0.0 else 0.0
+
+    def communication_share(self, kind: JobType, workers: int, ps: int, stretch: float) -> float:
+        """Share of the estimated step in which the job communicates, 0 without a speed."""
+        if self.speed(kind, workers, ps, stretch) == 0.0:
+            return 0.0
+        return stretch * float(self.table[kind.index, workers, ps, 1]) / self.step_s(kind, workers, ps, stretch)

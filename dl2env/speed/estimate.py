@@ -6,7 +6,7 @@ Whatever the knowledge is worth (exact, noisy, fitted), it has one form, so that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +15,9 @@ from dl2env.config import EnvConfig
 from dl2env.speed.analytic import isolated_step_time
 from dl2env.speed.parameters import SpeedParameters
 
-_STREAM = 0x5BEED  # tells these draws from others keyed by the same noise_key
-
 
 class EstimateTables(NamedTuple):
-    """The knowledge of one environment, or with a leading axis that of a batch.
+    """The knowledge of one environment, to be stacked over the environments of a batch.
 
     Attributes:
         estimate: (T, W + 2, P + 2, 2) step seconds, and of these the communication seconds that link stretch
@@ -86,62 +84,26 @@ def noisy_estimate(estimate: NDArray[np.float64], noise: float, rng: np.random.G
     return estimate / factor[..., None]
 
 
-class EstimateHolder(Protocol):
-    """Anything with the three arrays of `EstimateTables`, stacked over environments (`sim.state.State` is one)."""
+def estimate_tables(
+    parameters: SpeedParameters, config: EnvConfig, rng: np.random.Generator | None = None
+) -> EstimateTables:
+    """The knowledge of one environment at the start of an episode, as `config.estimate` says.
 
-    @property
-    def estimate(self) -> NDArray[np.float64]: ...  # noqa: D102
-
-    @property
-    def best_speed(self) -> NDArray[np.float64]: ...  # noqa: D102
-
-    @property
-    def fit(self) -> NDArray[np.float64]: ...  # noqa: D102
-
-
-class Estimator:
-    """Makes the knowledge that `config.estimate` describes, anew for every episode.
-
-    Attributes:
-        exact: (T, W + 2, P + 2, 2) true isolated step and communication seconds.
+    Args:
+        parameters: Constants of the types.
+        config: Environment; its caps give the table's size.
+        rng: Source of the errors; without one they are drawn from a fixed seed. Unused by `exact`.
     """
+    kind, noise = config.estimate.kind, config.estimate.noise
+    estimate, equations = exact_estimate(parameters, config), np.zeros((0, 5, 6))
+    rng = rng if rng is not None else np.random.default_rng(0)
+    if kind == "noisy":
+        estimate = noisy_estimate(estimate, noise, rng)
+    elif kind == "fitted":
+        from dl2env.speed.fitted import fit_probes  # numba
 
-    def __init__(self, parameters: SpeedParameters, config: EnvConfig) -> None:
-        self._parameters = parameters
-        self._config = config.estimate
-        self.exact = exact_estimate(parameters, config)
-
-    def draw(self, noise_key: int) -> EstimateTables:
-        """Tables of one episode.
-
-        Args:
-            noise_key: Seeds the errors (`Workload.noise_key`), so that they belong to the workload, not to the policy.
-        """
-        kind, noise = self._config.kind, self._config.noise
-        estimate, equations = self.exact, np.zeros((0, 5, 6))
-        rng = np.random.default_rng([_STREAM, noise_key])
-        if kind == "noisy":
-            estimate = noisy_estimate(self.exact, noise, rng)
-        elif kind == "fitted":
-            from dl2env.speed.fitted import fit_probes  # numba
-
-            estimate, equations = fit_probes(self._parameters, self.exact, self._config.num_probes, noise, rng)
-        return EstimateTables(estimate, best_speed(self._parameters, estimate), equations)
-
-    def allocate(self, num_envs: int) -> EstimateTables:
-        """Stacked tables for a batch: leading axis 1 when all environments share the exact one, else `num_envs`."""
-        first = self.draw(0)
-        count = 1 if self._config.kind == "exact" else num_envs
-        return EstimateTables(*(np.repeat(values[None], count, axis=0) for values in first))
-
-    def write(self, target: EstimateHolder, env_idx: int, noise_key: int) -> None:
-        """Puts the tables of a new episode into row `env_idx` of stacked tables; nothing to do for `exact`."""
-        if self._config.kind == "exact":
-            return
-        drawn = self.draw(noise_key)
-        target.estimate[env_idx] = drawn.estimate
-        target.best_speed[env_idx] = drawn.best_speed
-        target.fit[env_idx] = drawn.fit
+        estimate, equations = fit_probes(parameters, estimate, config.estimate.num_probes, noise, rng)
+    return EstimateTables(estimate, best_speed(parameters, estimate), equations)
 
 
 @dataclass(frozen=True)

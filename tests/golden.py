@@ -1,6 +1,6 @@
 """Reads golden files: traces with the exact outcome of the released DL2 simulator.
 
-The folder is named by the environment variable `DL2ENV_GOLDEN_DIR`; default is `../shared/golden` beside the repository.
+The environment variable `DL2ENV_GOLDEN_DIR` names the folder; the default is `../shared/golden` beside the repository.
 Typical use in a test module::
 
     @pytest.mark.parametrize("path", golden_params())
@@ -49,11 +49,11 @@ def golden_files() -> list[Path]:
     return sorted(golden_dir().glob("*.json"))
 
 
-def golden_params(quick: tuple[str, ...] | None = None) -> list[Any]:
+def golden_params(slow: tuple[str, ...] = ()) -> list[Any]:
     """Paths for `pytest.mark.parametrize`, or one skipped entry that gives the reason.
 
     Args:
-        quick: Prefixes of file names; others get the mark `slow`. None marks nothing.
+        slow: Prefixes of file names that get the mark `slow`.
     """
     files = golden_files()
     if not files:
@@ -61,8 +61,8 @@ def golden_params(quick: tuple[str, ...] | None = None) -> list[Any]:
         return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="no-golden-files")]
     params = []
     for path in files:
-        is_slow = quick is not None and not path.name.startswith(quick)
-        params.append(pytest.param(path, marks=[pytest.mark.slow] if is_slow else [], id=path.stem))
+        marks = [pytest.mark.slow] if path.name.startswith(slow) else []
+        params.append(pytest.param(path, marks=marks, id=path.stem))
     return params
 
 
@@ -112,7 +112,7 @@ def load_golden(path: Path) -> Golden:
         path: JSON file as described in the README of the golden folder.
 
     Raises:
-        ValueError: Jobs are not in arrival order, differ in demands within a type, or the table ends before the cap + 1.
+        ValueError: Jobs are not in arrival order or differ in demands within a type, or the table ends at the caps.
     """
     raw = json.loads(path.read_text())
     released, jobs = raw["config"], raw["jobs"]
@@ -159,9 +159,7 @@ def load_golden(path: Path) -> Golden:
     )
 
 
-def _parameters(
-    path: Path, raw: dict[str, Any], type_ids: list[int], max_workers: int, max_ps: int
-) -> SpeedParameters:
+def _parameters(path: Path, raw: dict[str, Any], type_ids: list[int], max_workers: int, max_ps: int) -> SpeedParameters:
     types = np.zeros(len(type_ids), dtype=TYPE_DTYPE)
     table = np.zeros((len(type_ids), max_workers + 2, max_ps + 2))
     names = []

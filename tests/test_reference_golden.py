@@ -14,7 +14,7 @@ from tests.golden import Golden, golden_params, load_golden
 from tests.reference import ReferenceSimulator
 from tests.reference.schedulers import RELEASED
 
-PATHS = golden_params(quick=("g04", "g07", "g12"))
+PATHS = golden_params(slow=("g01",))
 TOLERANCE = 1e-9
 
 load = cache(load_golden)

@@ -76,12 +76,11 @@ def read_types(parameters: SpeedParameters) -> list[JobType]:
     """Job types of a parameter set, in catalogue order."""
     types = []
     for index, record in enumerate(parameters.types):
-        values: dict[str, Any] = {name: record[name].item() for name in parameters.types.dtype.names}
-        demands = {
-            kind: Demand(values.pop(f"{kind}_cpus"), values.pop(f"{kind}_gpus")) for kind in ("worker", "ps")
-        }
+        values: dict[str, Any] = {name: record[name].item() for name in parameters.types.dtype.names or ()}
+        for task in ("worker", "ps"):
+            values[task] = Demand(values.pop(f"{task}_cpus"), values.pop(f"{task}_gpus"))
         compute_s = tuple(float(value) for value in parameters.compute_s[index])
-        types.append(JobType(index=index, compute_s=compute_s, **demands, **values))
+        types.append(JobType(index=index, compute_s=compute_s, **values))
     return types
 
 

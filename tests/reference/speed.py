@@ -43,7 +43,9 @@ class Links:
 class TrueSpeed:
     """Samples/s of placed jobs."""
 
-    def __init__(self, cluster: Cluster, config: ClusterConfig, speed: SpeedConfig, parameters: SpeedParameters) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ClusterConfig, speed: SpeedConfig, parameters: SpeedParameters
+    ) -> None:
         self.cluster = cluster
         self.pcie_group = config.pcie_group
         self.is_ideal_overlap = speed.overlap == "ideal"

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from dl2env.config import ClusterConfig, EnvConfig
 from dl2env.errors import PlacementError
 from dl2env.sim import state as st
+from dl2env.sim.estimates import Estimator
 from dl2env.sim.features import CLUSTER_FEATURES, JOB_FEATURES
-from dl2env.speed import SpeedParameters, build_speed
-from dl2env.speed.estimate import Estimator
-from dl2env.speed.parameters import SINGLE_SERVER
+from dl2env.speed import build_speed
+from dl2env.speed.parameters import SINGLE_SERVER, SpeedParameters
 from dl2env.workload.job_types import JobType, load_job_types, type_features
 
 
@@ -35,7 +35,7 @@ def build_state(
         speed = build_speed(job_types, config)
     specs = _server_specs(config.cluster, speed)
     classes, demands = _demand_classes(speed, specs, config.cluster)
-    estimator = Estimator(config.estimate, speed, config.workload.max_workers, config.workload.max_ps)
+    estimator = Estimator(config, speed)
     tables = estimator.allocate(num_envs)
     features = type_columns(config, speed, job_types)
     num_servers = len(specs)
@@ -78,7 +78,7 @@ def type_columns(config: EnvConfig, speed: SpeedParameters, job_types: Sequence[
     encoding = config.observation.type_encoding
     if encoding == "one_hot":
         return one_hot
-    features = type_features(job_types)
+    features, _ = type_features(job_types)
     return features if encoding == "features" else np.concatenate([one_hot, features], axis=1)
 
 
@@ -149,8 +149,7 @@ def _rules(config: EnvConfig, speed: SpeedParameters, specs: NDArray[np.void]) -
         exact_finish=dynamics.exact_finish,
         load_by_sum=dynamics.load_by_sum,
         fit_online=config.estimate.kind == "fitted",
-        refresh_whole_mask=dynamics.mask_resources
-        and (single_server or dynamics.placement == "least_loaded_single"),
+        refresh_whole_mask=dynamics.mask_resources and (single_server or dynamics.placement == "least_loaded_single"),
     )
     for name, value in values.items():
         rules[name] = value

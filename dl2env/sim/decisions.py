@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dl2env.jit import kernel
 from dl2env.sim.features import write_job_allocation, write_job_progress, write_job_static
-from dl2env.sim.jit import kernel
 from dl2env.sim.placement import (
     BUNDLE,
     PS,

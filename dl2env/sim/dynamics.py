@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from dl2env.jit import kernel
 from dl2env.sim.decisions import decide, fill_window, is_below_cap, place
 from dl2env.sim.features import write_cluster
 from dl2env.sim.fitting import observe_speed, refit_estimate
-from dl2env.sim.jit import kernel
 from dl2env.sim.placement import BUNDLE, WORKER, can_train, clear_allocations
 from dl2env.sim.speeds import true_speed
 from dl2env.sim.state import CHECKPOINT, HOT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.sim.jit import kernel
+from dl2env.jit import kernel
 from dl2env.sim.speeds import estimated_speed
 
 JOB_FEATURES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.sim.jit import kernel
+from dl2env.jit import kernel
 from dl2env.sim.state import LEAST_LOADED_SINGLE, PACK, SPREAD
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
 

@@ -13,9 +13,9 @@ from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
 from dl2env.sim import dynamics
 from dl2env.sim.build import build_state
+from dl2env.sim.estimates import Estimator
 from dl2env.sim.state import REWARD_TERMS, Report, State
-from dl2env.speed import SpeedParameters
-from dl2env.speed.estimate import EstimateTables
+from dl2env.speed.parameters import SpeedParameters
 from dl2env.workload.job_types import JobType
 from dl2env.workload.jobs import Workload
 
@@ -118,8 +118,8 @@ class ClusterSimulator:
         self.max_jobs = config.workload.num_jobs if max_jobs is None else max_jobs
         self.state: State
         self.speed: SpeedParameters
-        self.estimates: EstimateTables
-        self.state, self.speed, self.estimates = build_state(config, num_envs, self.max_jobs, job_types, speed)
+        self._estimator: Estimator
+        self.state, self.speed, self._estimator = build_state(config, num_envs, self.max_jobs, job_types, speed)
         self._is_done = np.ones(num_envs, dtype=np.bool_)
 
     @property
@@ -178,7 +178,7 @@ class ClusterSimulator:
         env = self.state.env[b]
         env["num_jobs"] = n
         env["noise_key"] = workload.noise_key
-        self.estimates.write(self.state, b, workload.noise_key)
+        self._estimator.write(self.state, b, workload.noise_key)
 
     def step(self, actions: ArrayLike) -> Report:
         """Takes one decision in each environment that is not done.

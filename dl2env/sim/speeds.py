@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dl2env.sim.jit import kernel
+from dl2env.jit import kernel
 from dl2env.sim.placement import can_train
 from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER
 

@@ -21,7 +21,7 @@ _KERNEL_FOLDERS = ("sim", "speed", "schedulers")
 
 @cache
 def _sources_digest() -> str:
-    package = Path(__file__).parent.parent
+    package = Path(__file__).parent
     sha = hashlib.sha256()
     for folder in _KERNEL_FOLDERS:
         for source in sorted((package / folder).glob("*.py")):

@@ -1,0 +1,170 @@
+"""The single environment: one cluster of the batch simulator behind Gymnasium's interface."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsInt
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2env.config import EnvConfig
+from dl2env.envs import spaces
+from dl2env.envs.episodes import Episodes, resolve, reward_weights
+from dl2env.envs.rendering import RENDER_MODES, Renderer
+from dl2env.errors import ConfigError
+from dl2env.schedulers.base import ClusterView
+from dl2env.sim.simulator import ClusterSimulator
+from dl2env.sim.state import REWARD_TERMS
+from dl2env.workload.generator import WorkloadSource
+
+Observation = dict[str, NDArray[np.float32]]
+
+
+class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
+    """Scheduling of elastic deep-learning training jobs on a GPU cluster.
+
+    ## Description
+    Jobs with workers and parameter servers (PSs) arrive at a cluster of servers. Time is cut into scheduling
+    intervals. At the start of each, all allocations are given back and the agent builds new ones, one task or bundle
+    per step; void ends the decisions, the jobs train for the interval, and the next one begins. How fast a job trains
+    follows from its counts, its placement and the jobs it shares links with (`docs/architecture.md`). The setting is
+    that of DL2 (Peng et al., arXiv 1909.06040), the speed model is derived from Wang et al., arXiv 1910.05930.
+
+    ## Action space
+    `Discrete(3 J + 1)` for J job slots: `3 i` one worker for the job in slot i, `3 i + 1` one PS, `3 i + 2` one of each
+    on one server, `3 J` void. `action_masks()` and `info["action_mask"]` say what is legal; void always is. An
+    illegal action counts as void and sets `info["illegal_action"]`.
+
+    ## Observation space
+    `Dict`, float32:
+
+    | key | shape | range | meaning |
+    |---|---|---|---|
+    | jobs | (J, F) | [-1, 1] | per slot: columns of the job's type, then `sim.features.JOB_FEATURES`; empty slots are 0 |
+    | cluster | (C,) | [0, 1] | `sim.features.CLUSTER_FEATURES` |
+
+    ## Rewards
+    Weighted sum of the terms of `RewardConfig`; `info["reward_terms"]` has each.
+
+    ## Starting state
+    The first interval in which a job is present. Episode k after `reset(seed=s)` plays the workload keyed
+    (s, env_index, k).
+
+    ## Episode end
+    Terminated when the last job has finished, truncated after `dynamics.max_intervals` intervals. The last info has
+    `jct_s` (seconds, of the finished jobs), `mean_jct_s` and `num_unfinished`.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version history
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+
+    def __init__(
+        self,
+        config: EnvConfig | None = None,
+        *,
+        scenario: str | None = None,
+        workloads: WorkloadSource | None = None,
+        env_index: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment.
+
+        Args:
+            config: What to simulate; default: scenario `dl2-small-v1`.
+            scenario: Name of a frozen scenario instead of `config`; its training split is played.
+            workloads: Where episodes' workloads come from, instead of the configuration's own generator.
+            env_index: Key of this environment among others with the same seed.
+            render_mode: None, `ansi` or `rgb_array`.
+
+        Raises:
+            Dl2EnvError: The configuration cannot be simulated.
+        """
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ConfigError(f"render_mode={render_mode!r} is unknown; choose one of: {', '.join(RENDER_MODES)}")
+        self.config, source = resolve(config, scenario)
+        self.simulator = ClusterSimulator(self.config, num_envs=1)
+        self.render_mode = render_mode
+        self.observation_space = spaces.observation_space(self.simulator)
+        self.action_space = spaces.action_space(self.simulator)
+        self.episodes = Episodes(self.simulator, workloads or source, env_index)
+        self._weights = reward_weights(self.config.reward)
+        self._first_env = np.zeros(1, dtype=np.int64)
+        self._action = np.zeros(1, dtype=np.int64)
+        self._ever_reset = False
+        self._renderer = Renderer(self.simulator, 0) if render_mode else None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Starts the next episode; a seed starts the sequence of episodes anew.
+
+        Args:
+            seed: Key of the episodes; without one the first reset draws it.
+            options: Not used.
+
+        Returns:
+            Observation and info (`action_mask`).
+        """
+        super().reset(seed=seed)
+        if seed is None and not self._ever_reset:
+            seed = int(self.np_random.integers(2**31))
+        if seed is not None:
+            self.episodes.seed(0, seed)
+        self._ever_reset = True
+        self.episodes.start(self._first_env)
+        if self._renderer is not None:
+            self._renderer.start()
+        return self._observe(), {"action_mask": self.action_masks()}
+
+    def step(self, action: SupportsInt) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Takes one decision.
+
+        Args:
+            action: Index in 0..3 J; anything outside counts as illegal.
+
+        Raises:
+            ConfigError: The environment has not been reset, or its episode has ended.
+        """
+        if not self._ever_reset or self.simulator.is_done[0]:
+            raise ConfigError("step: call reset() first; there is no running episode")
+        self._action[0] = int(action)
+        report = self.simulator.step(self._action)
+        terms = report.reward_terms[0]
+        terminated, truncated = bool(report.terminated[0]), bool(report.truncated[0])
+        info: dict[str, Any] = {
+            "action_mask": self.action_masks(),
+            "reward_terms": dict(zip(REWARD_TERMS, terms.tolist(), strict=True)),
+            "interval_ended": bool(report.interval_ended[0]),
+            "illegal_action": bool(report.is_illegal[0]),
+        }
+        if self._renderer is not None and info["interval_ended"]:
+            self._renderer.record()
+        if terminated or truncated:
+            records = self.simulator.records(0)
+            finished = ~np.isnan(records.finish_s)
+            info["jct_s"] = records.jct_s[finished]
+            info["mean_jct_s"] = float(info["jct_s"].mean()) if finished.any() else float("nan")
+            info["num_unfinished"] = int((~finished).sum())
+        return self._observe(), float(terms @ self._weights), terminated, truncated, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(3 J + 1,) legal actions of the current observation; the name is the one sb3-contrib looks for."""
+        return self.simulator.state.mask[0].copy()
+
+    def view(self) -> ClusterView:
+        """Structured access to the cluster, for schedulers (batched, with one environment)."""
+        return ClusterView(self.simulator)
+
+    def render(self) -> Any:
+        """A table as text (`ansi`) or a Gantt chart as an RGB array (`rgb_array`); None without a render mode."""
+        return None if self._renderer is None or self.render_mode is None else self._renderer.frame(self.render_mode)
+
+    def _observe(self) -> Observation:
+        state = self.simulator.state
+        return {"jobs": state.obs_jobs[0].copy(), "cluster": state.obs_cluster[0].copy()}

@@ -87,15 +87,19 @@ class SpeedConfig:
         model: `analytic` (PAI step-time model, placement and contention aware) or `measured` (a (ps, worker) table;
             placement has no effect).
         table: Path of the measured table (JSON); needed by `measured` only.
+        clean_table: Drop failed runs of the table and fill its gaps. Off, its values are used as they stand (released
+            DL2).
         overlap: `none`: a step is the sum of its parts; `ideal`: the longest part (PAI, ideal overlap).
     """
 
     model: Literal["analytic", "measured"] = "analytic"
     table: str | None = None
+    clean_table: bool = True
     overlap: Literal["none", "ideal"] = "none"
 
     def __post_init__(self) -> None:
         _require_choice("speed.model", self.model, ("analytic", "measured"))
+        _require(self.model != "measured" or bool(self.table), "speed.table: name the JSON file of the measured table")
         _require_choice("speed.overlap", self.overlap, ("none", "ideal"))
 
 

@@ -31,4 +31,7 @@ def build_speed(job_types: Sequence[JobType], config: EnvConfig) -> SpeedParamet
     parameters = analytic_parameters(job_types, config.cluster, hardware, *caps)
     if config.speed.model == "analytic":
         return parameters
-    raise NotImplementedError("measured tables")
+    from dl2env.speed.measured import measured_parameters, read_speed_table
+
+    tables = read_speed_table(str(config.speed.table))
+    return measured_parameters(parameters, tables, *caps, raw=not config.speed.clean_table)

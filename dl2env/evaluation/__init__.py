@@ -1,0 +1,1 @@
+"""Comparing schedulers: runner, metrics, statistics, reports and plots."""

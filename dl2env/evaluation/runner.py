@@ -1,0 +1,291 @@
+"""Runs schedulers on the same workloads and keeps what happened to every job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2env.config import EnvConfig
+from dl2env.errors import ConfigError, Dl2EnvError, UnknownNameError
+from dl2env.evaluation.metrics import METRIC_NAMES, EpisodeMetrics, IsolatedSpeeds, episode_metrics
+from dl2env.scenarios import Scenario, Split
+from dl2env.sim.simulator import ClusterSimulator, JobRecords
+from dl2env.workload.jobs import Workload
+
+if TYPE_CHECKING:
+    from dl2env.schedulers.base import Scheduler
+
+DEFAULT_BATCH = 64
+
+Progress = Callable[[str, int, int], None]
+"""Called with the scheduler's name, the number of finished workloads and their total."""
+
+
+class SchedulerError(Dl2EnvError):
+    """A scheduler broke its contract; the message names it."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long a scheduler took to decide. Wall-clock time, so it differs from run to run.
+
+    Attributes:
+        total_s: Time inside `Scheduler.act`.
+        num_calls: Calls; each decides for all environments of the batch.
+        num_decisions: Decisions for environments that were still running.
+        p99_call_s: 99th percentile of one call's time. With `batch=1`, of one decision.
+    """
+
+    total_s: float
+    num_calls: int
+    num_decisions: int
+    p99_call_s: float
+
+    @property
+    def ms_per_decision(self) -> float:
+        """Milliseconds per decision, amortised over the batch."""
+        return 1e3 * self.total_s / max(self.num_decisions, 1)
+
+
+@dataclass(frozen=True)
+class SchedulerResult:
+    """One scheduler on N workloads, in their order.
+
+    Attributes:
+        name: Name of the scheduler.
+        metrics: (N) metrics per workload.
+        records: (N) records of the jobs per workload.
+        num_illegal: (N,) illegal actions per workload; each ended an interval like void.
+        latency: Decision times.
+    """
+
+    name: str
+    metrics: tuple[EpisodeMetrics, ...]
+    records: tuple[JobRecords, ...]
+    num_illegal: NDArray[np.int64]
+    latency: Latency
+
+    def values(self, metric: str) -> NDArray[np.float64]:
+        """(N,) values of one of `METRIC_NAMES` per workload.
+
+        Raises:
+            UnknownNameError: There is no such metric.
+        """
+        if metric not in METRIC_NAMES:
+            raise UnknownNameError("metric", metric, METRIC_NAMES)
+        return np.array([getattr(metrics, metric) for metrics in self.metrics], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Several schedulers on the same workloads of a scenario.
+
+    Attributes:
+        scenario: The world.
+        split: Which workloads of it.
+        workloads: (N) the workloads.
+        results: Result of each scheduler, by name, in the order they ran.
+        interrupted: The run was stopped by the user; schedulers that had not finished are missing.
+    """
+
+    scenario: Scenario
+    split: Split
+    workloads: tuple[Workload, ...]
+    results: dict[str, SchedulerResult] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def scores(self, names: str | Sequence[str], metric: str = "mean_jct_intervals") -> NDArray[np.float64]:
+        """Scores for `evaluation.statistics`: (N,) for a name, (S, N) for the names of S training runs.
+
+        Raises:
+            UnknownNameError: There is no result of that name, or no such metric.
+        """
+        if isinstance(names, str):
+            if names not in self.results:
+                raise UnknownNameError("scheduler of this evaluation", names, list(self.results))
+            return self.results[names].values(metric)
+        return np.stack([self.scores(name, metric) for name in names])
+
+
+def evaluate(
+    schedulers: Mapping[str, Scheduler] | Sequence[Scheduler],
+    scenario: Scenario,
+    split: Split = "test",
+    num_workloads: int = 50,
+    batch: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Runs every scheduler on the first workloads of a split, all on the same ones.
+
+    Ctrl-C between or inside schedulers ends the run and returns those that finished; if none has, it is raised.
+
+    Args:
+        schedulers: Schedulers by name, or a list of schedulers with distinct `name`s.
+        scenario: The world.
+        split: Which workloads; `test` for results, `validation` for choices made along the way.
+        num_workloads: How many. Scenarios with fixed workloads may have fewer.
+        batch: Environments simulated at once. It changes latency, not results.
+        progress: Called after each finished workload.
+
+    Raises:
+        ConfigError: There is no scheduler, or two share a name, or a number is not positive.
+        SchedulerError: A scheduler returned something other than one action per environment.
+    """
+    named = _by_name(schedulers)
+    evaluation = Evaluation(scenario, split, tuple(scenario.workloads(split, num_workloads)))
+    try:
+        for name, scheduler in named.items():
+            evaluation.results[name] = run_scheduler(
+                scheduler, scenario.config, evaluation.workloads, name=name, batch=batch, progress=progress
+            )
+    except KeyboardInterrupt:
+        if not evaluation.results:
+            raise
+        return Evaluation(scenario, split, evaluation.workloads, evaluation.results, interrupted=True)
+    return evaluation
+
+
+def run_scheduler(
+    scheduler: Scheduler,
+    config: EnvConfig,
+    workloads: Sequence[Workload],
+    *,
+    name: str | None = None,
+    batch: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> SchedulerResult:
+    """Runs one scheduler on workloads, several at once; see `evaluate`."""
+    if not workloads or batch < 1:
+        raise ConfigError(f"evaluation: {len(workloads)} workloads in batches of {batch}; both must be at least 1")
+    name = scheduler.name if name is None else name
+    sim = ClusterSimulator(config, min(batch, len(workloads)), max_jobs=max(w.num_jobs for w in workloads))
+    run = _Run(name, scheduler, sim, workloads)
+    run.start(np.arange(sim.num_envs))
+    while run.is_live.any():
+        done = run.step()
+        if progress is not None:
+            for k in range(len(done)):
+                progress(name, run.num_finished - len(done) + k + 1, len(workloads))
+        run.start(done)
+    return run.result()
+
+
+class _Run:
+    """State of `run_scheduler`: which workload each environment plays, and what is known so far."""
+
+    def __init__(self, name: str, scheduler: Scheduler, sim: ClusterSimulator, workloads: Sequence[Workload]) -> None:
+        from dl2env.schedulers.base import ClusterView
+
+        self._name = name
+        self._scheduler = scheduler
+        self._sim = sim
+        self._view = ClusterView(sim)
+        self._workloads = workloads
+        self._playing = np.full(sim.num_envs, -1)  # workload of each environment, -1 for none
+        self._next = 0
+        self._records: list[JobRecords | None] = [None] * len(workloads)
+        self._num_illegal = np.zeros(len(workloads), dtype=np.int64)
+        self._call_s: list[float] = []
+        self._num_decisions = 0
+        self.num_finished = 0
+
+    @property
+    def is_live(self) -> NDArray[np.bool_]:
+        """(B,) environments that play a workload."""
+        return self._playing >= 0
+
+    def start(self, env_idx: NDArray[np.integer]) -> None:
+        """Gives the next workloads to these environments, as long as there are any."""
+        chosen = env_idx[: len(self._workloads) - self._next]
+        self._playing[env_idx] = -1
+        if len(chosen) == 0:
+            return
+        numbers = np.arange(self._next, self._next + len(chosen))
+        self._next += len(chosen)
+        self._playing[chosen] = numbers
+        self._sim.load(chosen, [self._workloads[i] for i in numbers.tolist()])
+
+    def step(self) -> NDArray[np.intp]:
+        """One decision in every environment; returns the environments whose episode ended."""
+        is_live = self.is_live
+        mask = self._sim.action_masks()
+        mask[~is_live, :-1] = False
+        observation = self._sim.observation()
+        started = time.perf_counter()
+        try:
+            actions = self._scheduler.act(observation, mask, self._view)
+        except Exception as error:
+            error.add_note(f"raised by scheduler {self._name!r}")
+            raise
+        self._call_s.append(time.perf_counter() - started)
+        self._num_decisions += int(is_live.sum())
+        report = self._sim.step(checked_actions(self._name, actions, is_live, self._sim.num_actions))
+        # No workload is played twice at a time, so plain fancy indexing adds up.
+        self._num_illegal[self._playing[is_live]] += report.is_illegal[is_live]
+        done = np.flatnonzero((report.terminated | report.truncated) & is_live)
+        for b in done:
+            self._records[self._playing[b]] = self._sim.records(int(b))
+        self.num_finished += len(done)
+        return done
+
+    def result(self) -> SchedulerResult:
+        """Everything, once all workloads are done."""
+        sim = self._sim
+        specs = sim.state.specs
+        speeds = IsolatedSpeeds.of(sim)
+        records = tuple(record for record in self._records if record is not None)
+        metrics = tuple(
+            episode_metrics(
+                record,
+                workload,
+                speeds,
+                capacity=(float(specs["cpus"].sum()), float(specs["gpus"].sum())),
+                interval_s=sim.config.dynamics.interval_s,
+            )
+            for record, workload in zip(records, self._workloads, strict=True)
+        )
+        calls = np.array(self._call_s)
+        latency = Latency(float(calls.sum()), len(calls), self._num_decisions, float(np.percentile(calls, 99)))
+        return SchedulerResult(self._name, metrics, records, self._num_illegal, latency)
+
+
+def checked_actions(name: str, actions: Any, is_live: NDArray[np.bool_], num_actions: int) -> NDArray[np.int64]:
+    """The actions of a scheduler as (B,) int64; void in environments that are not live.
+
+    Raises:
+        SchedulerError: Wrong shape, not whole numbers, or out of range in a live environment.
+    """
+    try:
+        array = np.asarray(actions)
+    except ValueError as error:
+        raise SchedulerError(f"scheduler {name!r} returned no array of actions ({error})") from error
+    if array.shape != is_live.shape:
+        raise SchedulerError(
+            f"scheduler {name!r} returned actions of shape {array.shape}; return one per environment, {is_live.shape}"
+        )
+    if array.dtype.kind not in "iu":
+        raise SchedulerError(f"scheduler {name!r} returned actions of type {array.dtype}; return integers (int64)")
+    outside = is_live & ((array < 0) | (array >= num_actions))
+    if outside.any():
+        b = int(np.argmax(outside))
+        raise SchedulerError(
+            f"scheduler {name!r} returned action {array[b]} in environment {b}; actions are 0 to {num_actions - 1}"
+        )
+    chosen: NDArray[np.int64] = np.where(is_live, array, num_actions - 1).astype(np.int64)
+    return chosen
+
+
+def _by_name(schedulers: Mapping[str, Scheduler] | Sequence[Scheduler]) -> dict[str, Scheduler]:
+    pairs = list(schedulers.items()) if isinstance(schedulers, Mapping) else [(s.name, s) for s in schedulers]
+    if not pairs:
+        raise ConfigError("evaluation: no schedulers; give at least one")
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ConfigError(f"evaluation: two schedulers are named {twice!r}; give a mapping with distinct names")
+    return named

@@ -317,7 +317,8 @@ def _hardware_values(config: EnvConfig) -> dict[str, Any]:
     values = dataclasses.asdict(hardware)
     kinds = sorted({group.gpu_type for group in config.cluster.servers})
     values["gpus"] = {kind: dataclasses.asdict(hardware.gpu(kind)) for kind in kinds}
-    return _without_prose(values)
+    plain: dict[str, Any] = _without_prose(values)
+    return plain
 
 
 def _without_prose(values: Any) -> Any:

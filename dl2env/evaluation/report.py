@@ -152,6 +152,8 @@ def build_summary(
                 "improvement_probability_vs": {
                     b: _interval_values(x) for b, x in comparisons[name].improvements.items()
                 },
+                "window": result.config.observation.window,
+                "estimate": config_to_dict(result.config.estimate),
                 "num_illegal": result.num_illegal.tolist(),
                 "num_unfinished": int(result.values("num_unfinished").sum()),
                 "per_workload": {

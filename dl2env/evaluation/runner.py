@@ -58,6 +58,7 @@ class SchedulerResult:
 
     Attributes:
         name: Name of the scheduler.
+        config: The world as this scheduler saw it: its own window and knowledge of speeds, if it asks for them.
         metrics: (N) metrics per workload.
         records: (N) records of the jobs per workload.
         num_illegal: (N,) illegal actions per workload; each ended an interval like void.
@@ -65,6 +66,7 @@ class SchedulerResult:
     """
 
     name: str
+    config: EnvConfig
     metrics: tuple[EpisodeMetrics, ...]
     records: tuple[JobRecords, ...]
     num_illegal: NDArray[np.int64]
@@ -160,9 +162,12 @@ def run_scheduler(
     progress: Progress | None = None,
 ) -> SchedulerResult:
     """Runs one scheduler on workloads, several at once; see `evaluate`."""
+    from dl2env.schedulers.base import configured
+
     if not workloads or batch < 1:
         raise ConfigError(f"evaluation: {len(workloads)} workloads in batches of {batch}; both must be at least 1")
     name = scheduler.name if name is None else name
+    config = configured(scheduler, config)
     sim = ClusterSimulator(config, min(batch, len(workloads)), max_jobs=max(w.num_jobs for w in workloads))
     run = _Run(name, scheduler, sim, workloads)
     run.start(np.arange(sim.num_envs))
@@ -251,7 +256,7 @@ class _Run:
         )
         calls = np.array(self._call_s)
         latency = Latency(float(calls.sum()), len(calls), self._num_decisions, float(np.percentile(calls, 99)))
-        return SchedulerResult(self._name, metrics, records, self._num_illegal, latency)
+        return SchedulerResult(self._name, sim.config, metrics, records, self._num_illegal, latency)
 
 
 def checked_actions(name: str, actions: Any, is_live: NDArray[np.bool_], num_actions: int) -> NDArray[np.int64]:

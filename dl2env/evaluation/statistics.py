@@ -108,7 +108,7 @@ def difference_interval(
 
 
 def interquartile_mean(scores: ArrayLike) -> float:
-    """Mean of the middle half of the scores: a quarter (rounded down) is cut at each end, as `scipy.stats.trim_mean` does.
+    """Mean of the middle half of the scores: a quarter of them, rounded down, is cut at each end.
 
     Robust against the odd failed training run, less wasteful than the median (Agarwal et al., NeurIPS 2021).
     """

@@ -1,0 +1,1 @@
+"""The batch simulator: numba kernels over record arrays."""

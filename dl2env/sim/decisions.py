@@ -49,7 +49,9 @@ def is_legal(state, b, i, kind):
     if rules.placement == LEAST_LOADED_SINGLE or (is_single_server(job_type.architecture) and job.num_entries > 0):
         single = is_single_server(job_type.architecture)
         return (
-            find_server_for_action(state.servers[b], job, job_type, state.entries[b, i], single, kind, rules.placement)
+            find_server_for_action(
+                state.servers[b], job, job_type, state.entries[b, i], single, kind, rules.placement, -1
+            )
             >= 0
         )
     classes = state.classes[job.type]
@@ -192,7 +194,8 @@ def place(state, b, i, kind):
     servers = state.servers[b]
     entries = state.entries[b, i]
     single = is_single_server(job_type.architecture)
-    s = find_server_for_action(servers, job, job_type, entries, single, kind, rules.placement)
+    pinned = env.pinned_server
+    s = find_server_for_action(servers, job, job_type, entries, single, kind, rules.placement, pinned)
     if s < 0:
         return FAILED
     if servers[s].num_jobs == 0:

@@ -192,10 +192,12 @@ def end_interval(state, b, terms):
         train(state, b, terms)
         env.interval += 1
         if env.num_finished == env.num_jobs:
+            fill_window(state, b)
             return True, False
         if rules.auto_advance:
             skip_idle(state, b)
         if env.interval >= rules.max_intervals:
+            fill_window(state, b)
             return False, True
         begin_interval(state, b)
         if env.num_legal > 0 or not rules.auto_advance:
@@ -217,6 +219,7 @@ def reset_env(state, b):
     env.num_intervals_full = 0
     env.used_cpu_s = 0.0
     env.used_gpu_s = 0.0
+    env.pinned_server = -1
     if state.rules[0].auto_advance:
         skip_idle(state, b)
     begin_interval(state, b)

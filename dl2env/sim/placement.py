@@ -30,7 +30,8 @@ def find_server(servers, entries, num_entries, cpus, gpus, placement):
 
     Args:
         servers: (S,) SERVER_DTYPE of one environment.
-        entries: (E,) ENTRY_DTYPE of the job, of which `num_entries` are filled (used by `spread`).
+        entries: (E,) ENTRY_DTYPE of the job (used by `spread`).
+        num_entries: How many of them are filled.
         cpus: CPU units the task needs.
         gpus: GPU units the task needs.
         placement: Code of the strategy.
@@ -58,13 +59,14 @@ def find_server(servers, entries, num_entries, cpus, gpus, placement):
 
 
 @kernel
-def find_server_for_action(servers, job, job_type, entries, is_single_server, kind, placement):
+def find_server_for_action(servers, job, job_type, entries, is_single_server, kind, placement, pinned_server):
     """Server for an action of a job, -1 when it cannot be placed; single-server types stay where they are."""
     cpus, gpus = action_demand(job_type, kind)
+    only = pinned_server
     if is_single_server and job.num_entries > 0:
-        home = entries[0].server
-        fits = servers[home].free_cpus >= cpus and servers[home].free_gpus >= gpus
-        return home if fits else -1
+        only = entries[0].server
+    if only >= 0:
+        return only if servers[only].free_cpus >= cpus and servers[only].free_gpus >= gpus else -1
     return find_server(servers, entries, job.num_entries, cpus, gpus, placement)
 
 

@@ -1,0 +1,69 @@
+"""Schedulers by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from dl2env.errors import ConfigError, UnknownNameError
+from dl2env.schedulers.base import Scheduler
+
+_BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "drf": ("dl2env.schedulers.drf:DrfScheduler", {}),
+    "fifo": ("dl2env.schedulers.fifo:FifoScheduler", {}),
+    "srtf": ("dl2env.schedulers.srtf:SrtfScheduler", {}),
+    "tetris": ("dl2env.schedulers.tetris:TetrisScheduler", {}),
+    "optimus": ("dl2env.schedulers.optimus:OptimusScheduler", {}),
+    "optimus-exact": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "exact"}),
+    "optimus-fitted": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "fitted", "noise": 0.05}),
+    "optimus-noisy": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "noisy", "noise": 0.1}),
+    "random": ("dl2env.schedulers.random:RandomScheduler", {}),
+    "released-drf": ("dl2env.schedulers.released:ReleasedDrf", {}),
+    "released-fifo": ("dl2env.schedulers.released:ReleasedFifo", {}),
+    "released-srtf": ("dl2env.schedulers.released:ReleasedSrtf", {}),
+    "released-tetris": ("dl2env.schedulers.released:ReleasedTetris", {}),
+    "released-optimus": ("dl2env.schedulers.released:ReleasedOptimus", {}),
+}
+
+
+def scheduler_names() -> list[str]:
+    """Names that `get_scheduler` knows."""
+    return sorted(_BUILTIN)
+
+
+def get_scheduler(name: str, **options: Any) -> Scheduler:
+    """Builds a scheduler.
+
+    Args:
+        name: A registered name, or `package.module:Class` for a scheduler of the user's own.
+        **options: Arguments of its constructor.
+
+    Raises:
+        UnknownNameError: No such name.
+        ConfigError: The import path or an option is wrong.
+    """
+    if name in _BUILTIN:
+        path, defaults = _BUILTIN[name]
+        options = {**defaults, **options}
+    elif ":" in name:
+        path = name
+    else:
+        raise UnknownNameError("scheduler", name, [*_BUILTIN, "package.module:Class"])
+    factory = _import(path)
+    try:
+        scheduler = factory(**options)
+    except TypeError as error:
+        raise ConfigError(f"scheduler {name!r}: {error}") from error
+    if not callable(getattr(scheduler, "act", None)) or not isinstance(getattr(scheduler, "name", None), str):
+        raise ConfigError(f"scheduler {name!r}: the object needs a string `name` and a method `act`")
+    return scheduler
+
+
+def _import(path: str) -> Callable[..., Any]:
+    module_name, _, attribute = path.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"scheduler {path!r}: cannot be imported ({error}); write package.module:Class") from error
+    return found

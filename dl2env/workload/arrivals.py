@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.config import ArrivalConfig
+from dl2env.errors import ConfigError
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 _PIECE_S = 900.0  # the daily cycle is constant on pieces of this length
 _PIECES_PER_HOUR = int(HOUR_S / _PIECE_S)
+_SMALLEST_SD = 1e-6  # below it the hourly load does not vary
+_LARGEST_SD = 5.0  # far above it nearly all hours have no load at all
 
 ArrivalProcess = Callable[[np.random.Generator, int, ArrivalConfig, float], NDArray[np.float64]]
 
@@ -58,7 +61,12 @@ def diurnal_arrivals(
     `m + m^2 [(1 + swing^2/2)(1 + 2v/3) - 1]`, lag-1 covariance
     `m^2 [(1 + cos(2 pi/24) swing^2/2)(1 + v/6) - 1]`. At m = 33.7 that is a standard deviation of 18.7 and an
     autocorrelation of 0.52, within the error of statistics over 72 hours.
+
+    Raises:
+        ConfigError: `diurnal_sd` is above 5.
     """
+    if config.diurnal_sd > _LARGEST_SD:
+        raise ConfigError(f"arrivals.diurnal_sd={config.diurnal_sd} must be at most {_LARGEST_SD:g}")
     targets = rng.standard_exponential(num_jobs).cumsum()
     phase, offset = rng.random(2)
     rate_per_piece = config.rate_per_interval * _PIECE_S / interval_s
@@ -70,7 +78,7 @@ def diurnal_arrivals(
     while expected[-1] < targets[-1]:
         first = expected.size - 1
         piece = np.arange(first, first + chunk_hours * _PIECES_PER_HOUR)
-        if config.diurnal_sd > 0:
+        if config.diurnal_sd > _SMALLEST_SD:
             shape = config.diurnal_sd**-2
             load = rng.standard_gamma(shape, chunk_hours).repeat(_PIECES_PER_HOUR) / shape
         else:

@@ -60,8 +60,10 @@ class Workload:
         outside = (self.type_idx < 0) | (self.type_idx >= len(self.type_names))
         if outside.any():
             row = int(np.argmax(outside))
-            raise ConfigError(f"workload: type_idx of job {row} is {self.type_idx[row]}; the catalogue has "
-                              f"{len(self.type_names)} types")
+            raise ConfigError(
+                f"workload: type_idx of job {row} is {self.type_idx[row]}; the catalogue has "
+                f"{len(self.type_names)} types"
+            )
 
     @property
     def num_jobs(self) -> int:

@@ -1,0 +1,50 @@
+"""Figures of a scheduler on validation workloads, while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dl2env.config import EnvConfig
+
+if TYPE_CHECKING:
+    from dl2env.schedulers.base import Scheduler
+    from dl2env.workload.jobs import Workload
+
+
+class Validator:
+    """Runs schedulers on fixed workloads.
+
+    Args:
+        config: Environment.
+        workloads: Validation workloads; never those of the final test.
+        batch: Environments simulated at once.
+    """
+
+    def __init__(self, config: EnvConfig, workloads: Sequence[Workload], batch: int = 64) -> None:
+        self._config = config
+        self._workloads = list(workloads)
+        self._batch = batch
+
+    def __call__(self, scheduler: Scheduler) -> dict[str, float]:
+        """Means over the workloads.
+
+        Returns:
+            `avg_jct` and `p99_jct` in intervals, `gpu_utilisation`, `cpu_utilisation`, `unfinished` jobs per workload
+            (0 unless episodes were truncated) and `share_full`, the share of intervals that ended with a full cluster.
+        """
+        from dl2env.evaluation.runner import run_scheduler
+
+        metrics = run_scheduler(scheduler, self._config, self._workloads, batch=self._batch).metrics
+        interval_s = self._config.dynamics.interval_s
+        columns: dict[str, list[float]] = {
+            "avg_jct": [m.mean_jct_intervals for m in metrics],
+            "p99_jct": [m.p99_jct_s / interval_s for m in metrics],
+            "gpu_utilisation": [m.gpu_utilisation for m in metrics],
+            "cpu_utilisation": [m.cpu_utilisation for m in metrics],
+            "unfinished": [m.num_unfinished for m in metrics],
+            "share_full": [m.share_full for m in metrics],
+        }
+        return {name: float(np.mean(values)) for name, values in columns.items()}

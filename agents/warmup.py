@@ -1,0 +1,289 @@
+"""Supervised warm-up: a network learns a teacher's decisions, and its value head the returns of them.
+
+**Why void is raised afterwards.** The usual teachers fill the cluster in every interval, so ending an interval early
+(void) is never a label, and a well-trained copy gives it a probability near zero. PPO only learns about actions it
+samples: it then never finds out that stopping early pays, and stays at the teacher's level. So the warm-up ends by
+adding a constant to void's logit, such that void's mean probability over the demonstrations reaches
+`void_probability`. The ranking of all other actions is untouched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.demonstrations import Demonstrations
+from agents.masked import log_prob_and_entropy
+from agents.networks import SchedulingNetwork
+from agents.returns import Discounting
+from dl2env.errors import ConfigError
+
+ScalarLog = Callable[[str, float, int], None]
+"""Called with tag, value and step; `SummaryWriter.add_scalar` is one."""
+
+_MAX_MISSING = 0.05
+"""Returns whose missing part is discounted less than this much are not used to fit the value."""
+
+_EVALUATION_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class WarmupConfig:
+    """Settings of the warm-up.
+
+    Attributes:
+        num_decisions: Decisions of the teacher to record.
+        epochs: Most passes over them.
+        minibatch_size: Decisions per gradient step.
+        learning_rate: Of Adam at the start; linear to a tenth of it at the last epoch's end.
+        holdout_fraction: Share of the recorded environments kept for validation.
+        patience: Stop after that many epochs without a better loss on the held-out decisions.
+        value_coef: Weight of the value loss, in squared standard deviations of the returns.
+        max_grad_norm: The gradient is shortened to this length.
+        void_probability: Mean probability of void after the warm-up, at least; 0: as learned.
+    """
+
+    num_decisions: int = 65536
+    epochs: int = 10
+    minibatch_size: int = 1024
+    learning_rate: float = 2e-3
+    holdout_fraction: float = 0.1
+    patience: int = 2
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    void_probability: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("num_decisions", "epochs", "minibatch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"warmup.{name}={getattr(self, name)} must be at least 1")
+        for name in ("holdout_fraction", "void_probability"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"warmup.{name}={getattr(self, name)} must lie in [0, 1)")
+        if not self.learning_rate > 0 or not self.max_grad_norm > 0 or self.value_coef < 0:
+            raise ConfigError("warmup: learning_rate and max_grad_norm must be positive, value_coef not negative")
+
+
+@dataclass(frozen=True)
+class WarmupResult:
+    """What a warm-up reached. Losses and accuracy are those of the held-out decisions after the best epoch.
+
+    Attributes:
+        loss: Mean cross-entropy in nats.
+        accuracy: Share of decisions in which the teacher's action was the most probable one.
+        value_loss: Mean squared error of the value in squared standard deviations of the returns.
+        epochs: Epochs trained.
+        void_probability: Mean probability of void over the demonstrations, after it was raised.
+        void_shift: What was added to void's logit.
+    """
+
+    loss: float
+    accuracy: float
+    value_loss: float
+    epochs: int
+    void_probability: float
+    void_shift: float
+
+
+@dataclass(frozen=True)
+class WarmupProgress:
+    """A gradient step of the warm-up: `step` of at most `total_steps`, with its own loss and accuracy."""
+
+    step: int
+    total_steps: int
+    epoch: int
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Demonstrations as tensors, one row per decision."""
+
+    jobs: Tensor
+    cluster: Tensor
+    masks: Tensor
+    actions: Tensor
+    returns: Tensor
+    has_return: Tensor
+
+    @classmethod
+    def of(cls, demos: Demonstrations, discounting: Discounting) -> _Samples:
+        returns, missing = demos.returns(discounting)
+        arrays = (demos.jobs, demos.cluster, demos.masks, demos.actions, returns)
+        has_return = (missing <= _MAX_MISSING).astype(np.float32)
+        # Row t * B + b; no copy.
+        return cls(*(torch.from_numpy(np.ascontiguousarray(a)).flatten(0, 1) for a in (*arrays, has_return)))
+
+    def rows(self, indices: Tensor) -> _Samples:
+        return _Samples(*(getattr(self, name).index_select(0, indices) for name in self.__dataclass_fields__))
+
+
+def warm_up(
+    network: SchedulingNetwork,
+    demos: Demonstrations,
+    config: WarmupConfig | None = None,
+    discounting: Discounting | None = None,
+    *,
+    seed: int = 0,
+    progress: Callable[[WarmupProgress], None] | None = None,
+    log: ScalarLog | None = None,
+) -> WarmupResult:
+    """Trains a network in place to decide like the teacher and to value what comes of it.
+
+    The environments that are held out are whole ones, since neighbouring decisions of one environment look alike. The
+    weights of the epoch with the smallest held-out loss are kept.
+
+    Args:
+        network: The network.
+        demos: What the teacher did.
+        config: Settings.
+        discounting: The discounts that PPO will use, so that the value means the same.
+        seed: Seeds the split and the order of the minibatches.
+        progress: Called after each gradient step.
+        log: Receives `warmup/loss`, `warmup/accuracy` and `warmup/value_loss` per epoch (held out) and
+            `warmup/train_loss` per gradient step.
+
+    Raises:
+        ConfigError: The network cannot read the demonstrations, or they are too few to hold any out.
+    """
+    config = config or WarmupConfig()
+    samples = _Samples.of(demos, discounting or Discounting())
+    generator = torch.Generator().manual_seed(seed)
+    train_rows, held_rows = _split(demos, config.holdout_fraction, generator)
+    if samples.has_return.any():
+        network.value_head.rescale(samples.returns[samples.has_return.bool()], rate=1.0)
+    optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+    steps_per_epoch = -(-len(train_rows) // config.minibatch_size)
+    total_steps = steps_per_epoch * config.epochs
+    best, best_weights, best_epoch, step = (float("inf"), 0.0, float("inf")), network.state_dict(), 0, 0
+    best_total = float("inf")
+    epoch = 0
+    for epoch in range(1, config.epochs + 1):
+        order = train_rows[torch.randperm(len(train_rows), generator=generator)]
+        for rows in order.split(config.minibatch_size):
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * (1.0 - 0.9 * step / total_steps)
+            loss, accuracy = _gradient_step(network, optimizer, samples.rows(rows), config)
+            step += 1
+            if progress is not None:
+                progress(WarmupProgress(step, total_steps, epoch, loss, accuracy))
+            if log is not None:
+                log("warmup/train_loss", loss, step)
+        held = _held_out(network, samples, held_rows)
+        if log is not None:
+            for tag, value in zip(("loss", "accuracy", "value_loss"), held, strict=True):
+                log(f"warmup/{tag}", value, step)
+        total = held[0] + config.value_coef * held[2]
+        if total < best_total:
+            best_total, best, best_epoch = total, held, epoch
+            best_weights = copy.deepcopy(network.state_dict())
+        elif epoch - best_epoch >= config.patience:
+            break
+    network.load_state_dict(best_weights)
+    shift, probability = raise_void(network, samples.jobs, samples.cluster, samples.masks, config.void_probability)
+    return WarmupResult(*best, epochs=epoch, void_probability=probability, void_shift=shift)
+
+
+def _split(demos: Demonstrations, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out: whole environments, or the last steps if there is only one."""
+    steps, num_envs = demos.actions.shape
+    rows = torch.arange(steps * num_envs).view(steps, num_envs)
+    if num_envs > 1:
+        num_held = min(max(1, round(fraction * num_envs)), num_envs - 1)
+        order = torch.randperm(num_envs, generator=generator)
+        train, held = rows[:, order[num_held:]], rows[:, order[:num_held]]
+    else:
+        num_held = max(1, round(fraction * steps))
+        train, held = rows[:-num_held], rows[-num_held:]
+    if train.numel() == 0:
+        raise ConfigError(f"warmup: {steps * num_envs} recorded decisions are too few; raise warmup.num_decisions")
+    return train.flatten(), held.flatten()
+
+
+def _value_loss(network: SchedulingNetwork, values: Tensor, batch: _Samples) -> Tensor:
+    errors = (values - batch.returns) / network.value_head.std
+    return (errors.square() * batch.has_return).sum() / batch.has_return.sum().clamp_min(1.0)
+
+
+def _gradient_step(
+    network: SchedulingNetwork, optimizer: torch.optim.Optimizer, batch: _Samples, config: WarmupConfig
+) -> tuple[float, float]:
+    """One step; returns its cross-entropy and accuracy before it."""
+    logits, values = network(batch.jobs, batch.cluster)
+    log_prob, _ = log_prob_and_entropy(logits, batch.masks, batch.actions)
+    loss = -log_prob.mean()
+    optimizer.zero_grad()
+    (loss + config.value_coef * _value_loss(network, values, batch)).backward()
+    torch.nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
+    optimizer.step()
+    return loss.item(), _accuracy(logits.detach(), batch)
+
+
+def _accuracy(logits: Tensor, batch: _Samples) -> float:
+    choice = logits.masked_fill(~batch.masks, -torch.inf).argmax(dim=1)
+    return (choice == batch.actions).float().mean().item()
+
+
+@torch.no_grad()
+def _held_out(network: SchedulingNetwork, samples: _Samples, rows: Tensor) -> tuple[float, float, float]:
+    """Cross-entropy, accuracy and value loss on these rows."""
+    sums = torch.zeros(3, dtype=torch.float64)
+    for part in rows.split(_EVALUATION_ROWS):
+        batch = samples.rows(part)
+        logits, values = network(batch.jobs, batch.cluster)
+        log_prob, _ = log_prob_and_entropy(logits, batch.masks, batch.actions)
+        figures = (-log_prob.mean(), _accuracy(logits, batch), _value_loss(network, values, batch))
+        sums += torch.tensor([float(x) for x in figures], dtype=torch.float64) * len(part)
+    loss, accuracy, value_loss = (sums / len(rows)).tolist()
+    return loss, accuracy, value_loss
+
+
+@torch.no_grad()
+def raise_void(
+    network: SchedulingNetwork, jobs: Tensor, cluster: Tensor, masks: Tensor, target: float, max_rows: int = 16384
+) -> tuple[float, float]:
+    """Raises void's logit until void's mean probability over the given decisions is `target`.
+
+    Decisions in which void is the only legal action do not count. A probability that is high enough stays as it is.
+
+    Args:
+        network: Network to change.
+        jobs: (N, J, F) observations.
+        cluster: (N, C) observations.
+        masks: (N, A) legal actions.
+        target: Mean probability wanted, below 1; 0 changes nothing.
+        max_rows: Look at that many decisions at most, evenly spread.
+
+    Returns:
+        What was added to the logit, and void's mean probability now.
+    """
+    # Log odds of void against all other legal actions.
+    odds: list[Tensor] = []
+    for rows in torch.arange(0, len(jobs), max(1, len(jobs) // max_rows)).split(_EVALUATION_ROWS):
+        rows = rows[masks[rows, :-1].any(dim=1)]
+        if len(rows):
+            logits = network.logits(jobs[rows], cluster[rows]).double()
+            others = logits[:, :-1].masked_fill(~masks[rows, :-1], -torch.inf).logsumexp(dim=1)
+            odds.append(logits[:, -1] - others)
+    if not odds:
+        return 0.0, 1.0
+    all_odds = torch.cat(odds)
+
+    def probability(shift: float) -> float:
+        return torch.sigmoid(all_odds + shift).mean().item()
+
+    low, high = 0.0, 0.0
+    if probability(0.0) < target:
+        # With this shift even the least likely void has the wanted probability.
+        high = float(np.log(target / (1.0 - target)) - all_odds.min())
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if probability(middle) < target else (low, middle)
+    network.shift_void(high)
+    return high, probability(high)

@@ -141,9 +141,10 @@ def released_cells(type_number: int, max_workers: int, max_ps: int) -> NDArray[n
     p = np.arange(1, max_ps + 1)[None, :]
     mask: NDArray[np.bool_] = w + p <= 24
     if type_number in (1, 2):
-        return mask & (w <= 12)
-    most = 23 if type_number in (6, 7) else 11
-    return mask & (w <= most) & (w % 2 == 1) & (p % 2 == 1)
+        mask &= w <= 12
+    else:
+        mask &= (w <= (23 if type_number in (6, 7) else 11)) & (w % 2 == 1) & (p % 2 == 1)
+    return mask
 
 
 def clean_table(

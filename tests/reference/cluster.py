@@ -216,10 +216,6 @@ class Cluster:
             return [self.servers[server_id] for server_id in job.tasks]
         return self.servers
 
-    def can_hold(self, job: Job, demand: Demand) -> bool:
-        """Whether any server could take the demand."""
-        return any(server.can_hold(demand) for server in self.candidates(job))
-
     def choose(self, job: Job, demand: Demand) -> Server | None:
         """The server that the placement rule gives, or None when it finds none."""
         candidates = self.candidates(job)

@@ -58,7 +58,7 @@ class ReferenceSimulator:
         self.type_features = np.zeros((len(self.types), 0), np.float32) if type_features is None else type_features
         self.cluster = Cluster(config.cluster, parameters.gpu_kinds, self.rules.placement, self.rules.load_by_sum)
         self.true_speed = TrueSpeed(self.cluster, config.cluster, config.speed, parameters)
-        self.estimated_speed = EstimatedSpeed(estimate, self.types)
+        self.learn(estimate)
         self.jobs = [
             Job(
                 index=i,
@@ -76,10 +76,11 @@ class ReferenceSimulator:
         self._fixed_window: list[Job] = []
         self.is_terminated = False
         self.is_truncated = False
-        # Rewards of intervals that pass before the first decision belong to the first step.
+        # Waiting in idle intervals before the first decision belongs to the first step.
         self._pending = _no_reward()
         self._start_interval()
-        self._advance_to_choice(self._pending)
+        while self.rules.auto_advance and not self.active and not self.is_over:
+            self._end_interval(self._pending)
 
     # ---------------------------------------------------------------- state
 
@@ -106,8 +107,9 @@ class ReferenceSimulator:
         return 3 * self.config.observation.window
 
     def links(self) -> Links:
-        """Sharing of links under the present placements."""
-        return Links(self.active, len(self.cluster.servers), self.config.cluster.link_sharing)
+        """Sharing of links under the present placements; measured speeds know none."""
+        sharing = 0.0 if self.config.speed.model == "measured" else self.config.cluster.link_sharing
+        return Links(self.active, len(self.cluster.servers), sharing)
 
     def allocations(self) -> list[tuple[int, int]]:
         """(workers, PSs) of every job of the episode."""
@@ -142,6 +144,10 @@ class ReferenceSimulator:
         """`jobs` (J, K + 15) and `cluster` (8,), in float64."""
         return observation.observe(self)
 
+    def learn(self, estimate: NDArray[np.float64]) -> None:
+        """Replaces what schedulers know of speeds, (T, W + 2, P + 2, 2)."""
+        self.estimated_speed = EstimatedSpeed(estimate.copy(), self.types)
+
     # ---------------------------------------------------------------- decisions
 
     def mask(self) -> list[bool]:
@@ -157,7 +163,7 @@ class ReferenceSimulator:
             return False
         if job.workers + workers > job.type.max_workers or job.ps + ps > job.type.max_ps:
             return False
-        return not self.rules.mask_resources or self.cluster.can_hold(job, job.type.demand(workers, ps))
+        return not self.rules.mask_resources or self.cluster.choose(job, job.type.demand(workers, ps)) is not None
 
     def step(self, action: int) -> StepResult:
         """Takes one decision and whatever follows from it.
@@ -240,14 +246,15 @@ class ReferenceSimulator:
             best = self.estimated_speed.best[job.type.index]
             if best > 0.0:
                 reward_terms["ideal_progress"] += gained * job.samples_per_epoch / (best * interval_s)
-        end_s = (self.interval + 1) * interval_s
-        for job in self.jobs:
-            until_s = job.finish_s if job.is_finished else end_s
-            reward_terms["jct"] -= max(0.0, min(until_s, end_s) - max(job.arrival_s, self.now_s)) / interval_s
+        start_s, end_s = self.now_s, (self.interval + 1) * interval_s
         self.active = [job for job in self.active if not job.is_finished]
         self.interval += 1
         self.is_terminated = all(job.is_finished for job in self.jobs)
         self.is_truncated = not self.is_terminated and self.interval >= self.rules.max_intervals
+        # Waiting before admission counts, but not that of jobs which the limit keeps from ever being admitted.
+        for job in self.jobs[: self.num_admitted] if self.is_truncated else self.jobs:
+            until_s = job.finish_s if job.is_finished else end_s
+            reward_terms["jct"] -= max(0.0, min(until_s, end_s) - max(job.arrival_s, start_s)) / interval_s
         if not self.is_over:
             self._start_interval()
 

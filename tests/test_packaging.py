@@ -66,8 +66,11 @@ def test_imports_are_found_in_every_form() -> None:
 def test_import_is_light(tmp_path: Path) -> None:
     """`import dl2env` from anywhere finds this checkout and loads neither the training stack nor numba."""
     modules = (*HEAVY, "numba")
-    code = f"import dl2env, json, sys; print(json.dumps([dl2env.__file__, *(m for m in {modules} if m in sys.modules)]))"
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    code = (
+        "import dl2env, json, sys; print(json.dumps([dl2env.__file__, *(m for m in sys.argv[1:] if m in sys.modules)]))"
+    )
+    command = [sys.executable, "-c", code, *modules]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     file, *loaded = json.loads(result.stdout)
     assert Path(file).resolve() == ROOT / "dl2env" / "__init__.py"
     assert loaded == []

@@ -103,7 +103,7 @@ def format_table(evaluation: Evaluation, baselines: Sequence[str] = BASELINES, s
                 f"{100 * result.values('gpu_utilisation').mean():.1f} %",
                 str(int(result.num_illegal.sum())),
                 _unfinished(result),
-                f"{result.latency.ms_per_decision:.3f}",
+                f"{result.latency.ms_per_decision:.3g}",
             ]
         )
     lines = [

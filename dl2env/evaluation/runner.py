@@ -34,6 +34,8 @@ class SchedulerError(Dl2EnvError):
 class Latency:
     """How long a scheduler took to decide. Wall-clock time, so it differs from run to run.
 
+    The first call is left out unless it is the only one: it may compile kernels or load a library.
+
     Attributes:
         total_s: Time inside `Scheduler.act`.
         num_calls: Calls; each decides for all environments of the batch.
@@ -195,8 +197,7 @@ class _Run:
         self._next = 0
         self._records: list[JobRecords | None] = [None] * len(workloads)
         self._num_illegal = np.zeros(len(workloads), dtype=np.int64)
-        self._call_s: list[float] = []
-        self._num_decisions = 0
+        self._calls: list[tuple[float, int]] = []  # seconds and live environments of each call
         self.num_finished = 0
 
     @property
@@ -227,8 +228,7 @@ class _Run:
         except Exception as error:
             error.add_note(f"raised by scheduler {self._name!r}")
             raise
-        self._call_s.append(time.perf_counter() - started)
-        self._num_decisions += int(is_live.sum())
+        self._calls.append((time.perf_counter() - started, int(is_live.sum())))
         report = self._sim.step(checked_actions(self._name, actions, is_live, self._sim.num_actions))
         # No workload is played twice at a time, so plain fancy indexing adds up.
         self._num_illegal[self._playing[is_live]] += report.is_illegal[is_live]
@@ -254,8 +254,13 @@ class _Run:
             )
             for record, workload in zip(records, self._workloads, strict=True)
         )
-        calls = np.array(self._call_s)
-        latency = Latency(float(calls.sum()), len(calls), self._num_decisions, float(np.percentile(calls, 99)))
+        calls = np.array(self._calls[1:] or self._calls)
+        latency = Latency(
+            total_s=float(calls[:, 0].sum()),
+            num_calls=len(calls),
+            num_decisions=int(calls[:, 1].sum()),
+            p99_call_s=float(np.percentile(calls[:, 0], 99)),
+        )
         return SchedulerResult(self._name, sim.config, metrics, records, self._num_illegal, latency)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.evaluation.metrics import METRIC_NAMES
 from dl2env.evaluation.runner import SchedulerError, SchedulerResult, evaluate, run_scheduler
 from dl2env.scenarios import get_scenario
+from dl2env.schedulers.registry import get_scheduler
 from dl2env.sim.simulator import ClusterSimulator
 from tests.evaluation.fakes import AlwaysVoid, Answers, FirstLegal, small_scenario
 
@@ -39,7 +41,7 @@ def test_toy_by_hand() -> None:
     assert metrics.cpu_utilisation == pytest.approx(12 / 24)
     assert metrics.num_intervals == 4
     assert evaluation.results["void"].num_illegal.tolist() == [0]
-    assert evaluation.results["void"].latency.num_decisions == 4
+    assert metrics.num_decisions == 4
 
 
 def test_every_scheduler_gets_the_same_workloads() -> None:
@@ -103,17 +105,16 @@ def test_a_scheduler_may_choose_its_window_but_not_its_world() -> None:
 
 def test_illegal_actions_are_counted_per_workload() -> None:
     scenario = get_scenario("toy-v1")
-    # The first decision offers no bundle (action 2); it ends the interval like void, for both copies of the workload.
-    asked = []
+    # A worker for X, then a bundle for Y, for which a CPU is missing: it ends the interval like void.
+    plan = iter([0, 5])
 
-    def bundle_first(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        asked.append(1)
-        return np.full(len(mask), 2 if len(asked) == 1 else mask.shape[1] - 1)
+    def follow(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.full(len(mask), next(plan, mask.shape[1] - 1))
 
-    result = run_scheduler(Answers(bundle_first), scenario.config, [*scenario.workloads("test", 1)] * 2)
-    void = run_scheduler(AlwaysVoid(), scenario.config, scenario.workloads("test", 1))
+    result = run_scheduler(Answers(follow), scenario.config, [*scenario.workloads("test", 1)] * 2)
     assert result.num_illegal.tolist() == [1, 1]
-    assert result.metrics == (void.metrics[0], void.metrics[0])
+    for records in result.records:
+        assert records.jct_s == pytest.approx([90.0, 384.0], abs=1e-5)
 
 
 def test_truncated_episodes_keep_their_jobs() -> None:
@@ -156,9 +157,10 @@ def test_lists_of_integers_will_do() -> None:
 def test_a_scheduler_may_say_anything_about_finished_environments() -> None:
     """Two workloads of different length; the environment that ends first gets a nonsense action, which is ignored."""
     scenario = small_scenario()
-    workloads = scenario.workloads("test", 2)
+    candidates = scenario.workloads("test", 8)
+    lengths = run_scheduler(FirstLegal(), scenario.config, candidates).values("num_decisions")
+    workloads = [candidates[lengths.argmin()], candidates[lengths.argmax()]]
     expected = run_scheduler(FirstLegal(), scenario.config, workloads)
-    assert expected.metrics[0].num_decisions != expected.metrics[1].num_decisions
     seen_finished = []
 
     def answer(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -168,6 +170,29 @@ def test_a_scheduler_may_say_anything_about_finished_environments() -> None:
 
     assert same_results(run_scheduler(Answers(answer), scenario.config, workloads), expected)
     assert any(seen_finished)
+
+
+def test_latency_leaves_out_the_first_call_and_finished_environments() -> None:
+    calls: list[int] = []
+
+    def slow_start(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        time.sleep(0.001 if calls else 0.3)
+        calls.append(int(mask[:, :-1].any(axis=1).sum()))
+        return mask.argmax(axis=1)
+
+    scenario = small_scenario()
+    latency = run_scheduler(Answers(slow_start), scenario.config, scenario.workloads("test", 2)).latency
+    assert (latency.num_calls, latency.num_decisions) == (len(calls) - 1, sum(calls[1:]))
+    assert 0.001 * latency.num_calls <= latency.total_s
+    assert 0.001 <= latency.p99_call_s < 0.3
+    assert latency.ms_per_decision == pytest.approx(1e3 * latency.total_s / sum(calls[1:]))
+
+
+def test_heuristics_on_the_toy_are_as_its_description_says() -> None:
+    expected = {"drf": [90.0, 252.0], "fifo": [90.0, 252.0], "srtf": [90.0, 252.0], "optimus": [180.0, 192.0]}
+    evaluation = evaluate({name: get_scheduler(name) for name in expected}, get_scenario("toy-v1"))
+    for name, jct_s in expected.items():
+        assert evaluation.results[name].records[0].jct_s == pytest.approx(jct_s, abs=1e-4), name
 
 
 def test_errors_inside_a_scheduler_say_whose_they_are() -> None:

@@ -19,13 +19,16 @@ import dl2env
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "hydra", "omegaconf", "tensorboard")
+KERNELS = {"kernel", "inline_kernel"}  # decorators of dl2env/jit.py
 # Dependency direction of docs/architecture.md: a part imports parts of its own rank or lower.
 RANKS = {
     "config": 0,
     "errors": 0,
+    "jit": 0,
     "resources": 0,
     "speed": 1,
     "workload": 1,
+    "scenarios": 1,
     "sim": 2,
     "envs": 3,
     "schedulers": 3,
@@ -95,6 +98,19 @@ def test_dependency_direction(path: Path) -> None:
     parts = [name.split(".")[1] for name in imports_of(path) if name.startswith("dl2env.")]
     above = [other for other in parts if RANKS.get(other, 0) > RANKS[part]]
     assert above == [], f"{part} must not import {', '.join(above)}"
+
+
+@pytest.mark.parametrize("path", python_files("dl2env"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_kernels_lack_annotations(path: Path) -> None:
+    lacking = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef) or KERNELS & {ast.unparse(d) for d in node.decorator_list}:
+            continue
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        named = [a for a in arguments if a is not None and a.arg not in ("self", "cls")]
+        if node.returns is None or any(a.annotation is None for a in named):
+            lacking.append(node.name)
+    assert lacking == []
 
 
 def test_agents_do_not_import_scripts_or_tests() -> None:

@@ -87,11 +87,11 @@ def fit_job_type(
     usable = given & (table.samples_per_s >= FAILED_BELOW)
     if usable.sum() < 6:
         raise Dl2EnvError(f"job type {job_type.name!r}: {usable.sum()} measured cells; the fit needs at least 6")
-    workers, ps = (axis + 1.0 for axis in np.nonzero(usable))
+    workers, ps = (np.asarray(axis + 1, dtype=np.float64) for axis in np.nonzero(usable))
     batches = 1.0 if job_type.synchronous else workers
     step_s = batches * job_type.batch_size / table.samples_per_s[usable]
 
-    fraction: NDArray[np.float64] = 1.0 / workers if job_type.synchronous else np.ones_like(workers)
+    fraction: NDArray[np.float64] = workers ** (-1.0 if job_type.synchronous else 0.0)
     ratio = workers / ps
     terms = np.stack([fraction, np.maximum(1.0, ratio), np.ones_like(ratio), ratio, workers, ps], axis=1)
     peak = dataclasses.replace(job_type, compute_efficiency=1.0, memory_efficiency=1.0)

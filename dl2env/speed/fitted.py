@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dl2env.errors import Dl2EnvError
-from dl2env.jit import kernel
+from dl2env.jit import allocating_kernel, kernel
 from dl2env.speed.nnls import nnls_gram
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER, SpeedParameters
 
@@ -32,14 +32,12 @@ NUM_TERMS = 5
 
 @kernel
 def speed_terms(
-    is_synchronous: bool, batch_size: float, workers: float, num_ps: float, terms: NDArray[np.float64]
-) -> None:
-    """Writes the five factors of the parameters t0..t4 into `terms`."""
-    terms[0] = batch_size / workers if is_synchronous else 0.0
-    terms[1] = 1.0
-    terms[2] = workers / num_ps if num_ps > 0 else 0.0
-    terms[3] = workers
-    terms[4] = num_ps
+    is_synchronous: bool, batch_size: float, workers: float, num_ps: float
+) -> tuple[float, float, float, float, float]:
+    """The factors of the parameters t0..t4."""
+    share = batch_size / workers if is_synchronous else 0.0
+    ratio = workers / num_ps if num_ps > 0 else 0.0
+    return share, 1.0, ratio, float(workers), float(num_ps)
 
 
 @kernel
@@ -65,15 +63,14 @@ def add_sample(
     """
     if not (step_s > 0.0 and step_s < math.inf):
         return
-    terms = np.empty(NUM_TERMS)
-    speed_terms(is_synchronous, batch_size, workers, num_ps, terms)
+    terms = speed_terms(is_synchronous, batch_size, workers, num_ps)
     for i in range(NUM_TERMS):
         for j in range(NUM_TERMS):
             equations[i, j] += weight * terms[i] * terms[j] / (step_s * step_s)
         equations[i, NUM_TERMS] += weight * terms[i] / step_s
 
 
-@kernel
+@allocating_kernel
 def solve_fit(equations: NDArray[np.float64]) -> NDArray[np.float64]:
     """(5,) parameters t0..t4 that fit the samples best."""
     return nnls_gram(equations[:, :NUM_TERMS], equations[:, NUM_TERMS])
@@ -95,13 +92,12 @@ def fill_estimate(
     Returns:
         Best samples/s within the caps of the type; 0 if there are no samples.
     """
-    terms = np.empty(NUM_TERMS)
     best = 0.0
     for w in range(1, estimate.shape[0]):
         for p in range(estimate.shape[1]):
             if math.isinf(estimate[w, p, 0]):
                 continue
-            speed_terms(job_type.is_synchronous, job_type.batch_size, w, p, terms)
+            terms = speed_terms(job_type.is_synchronous, job_type.batch_size, w, p)
             step_s = 0.0
             for i in range(NUM_TERMS):
                 step_s += theta[i] * terms[i]
@@ -113,7 +109,7 @@ def fill_estimate(
     return best
 
 
-@kernel
+@allocating_kernel
 def _fit_types(
     types: NDArray[np.void],
     probes: NDArray[np.int64],

@@ -152,8 +152,9 @@ def clean_table(
 ) -> TypeTable:
     """A complete table of the wanted size without failed runs.
 
-    A cell with measured cells on both sides along an axis is interpolated linearly in step time (the mean, when both
-    axes allow it). All others take the resource-speed function fitted to the measured cells (`fitted.fit_speed`).
+    The resource-speed function fitted to the measured cells (`fitted.fit_speed`) gives the shape. A cell with measured
+    cells on both sides along an axis has their ratio of step time to fit, interpolated linearly (the mean, when both
+    axes allow it); all others have the fit itself.
 
     Args:
         table: As read.
@@ -171,27 +172,29 @@ def clean_table(
     failed = measured & (table.samples_per_s < FAILED_BELOW)
     measured &= ~failed
     size = (max(max_workers, measured.shape[0]), max(max_ps, measured.shape[1]))
-    time = np.full(size, np.nan)  # seconds per sample
-    time[: measured.shape[0], : measured.shape[1]][measured] = 1.0 / table.samples_per_s[measured]
-    workers, ps = np.nonzero(np.isfinite(time))
-    fit = fit_speed(workers + 1, ps + 1, 1.0 / time[workers, ps], is_synchronous=is_synchronous, batch_size=batch_size)
-    origin = np.where(np.isfinite(time), MEASURED, EXTRAPOLATED).astype(np.int8)
+    speed = np.full(size, np.nan)
+    speed[: measured.shape[0], : measured.shape[1]][measured] = table.samples_per_s[measured]
+    workers, ps = np.nonzero(np.isfinite(speed))
+    fit = fit_speed(workers + 1, ps + 1, speed[workers, ps], is_synchronous=is_synchronous, batch_size=batch_size)
+    fitted = fit.samples_per_s(*np.meshgrid(np.arange(1, size[0] + 1), np.arange(1, size[1] + 1), indexing="ij"))
+    ratio = fitted / speed  # of step times
+    origin = np.where(np.isfinite(ratio), MEASURED, EXTRAPOLATED).astype(np.int8)
     for _ in range(2):  # the second pass reaches rows and columns without a measured cell
-        filled = _between(time)
-        new = np.isnan(time) & np.isfinite(filled)
-        time[new] = filled[new]
+        filled = _between(ratio)
+        new = np.isnan(ratio) & np.isfinite(filled)
+        ratio[new] = filled[new]
         origin[new] = INTERPOLATED
-    w, p = np.meshgrid(np.arange(1, size[0] + 1), np.arange(1, size[1] + 1), indexing="ij")
-    speed = np.where(origin == EXTRAPOLATED, fit.samples_per_s(w, p), 1.0 / time)
+    unmeasured = origin != MEASURED
+    speed[unmeasured] = (fitted / np.where(np.isfinite(ratio), ratio, 1.0))[unmeasured]
     cut = (slice(max_workers), slice(max_ps))
     return TypeTable(speed[cut], origin[cut], int(failed.sum()), table.batch_size)
 
 
-def _between(time: NDArray[np.float64]) -> NDArray[np.float64]:
+def _between(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Linear interpolation along each axis, their mean where both apply, NaN where neither does."""
-    total, count = np.zeros_like(time), np.zeros(time.shape)
+    total, count = np.zeros_like(values), np.zeros(values.shape)
     for axis in (0, 1):
-        lines = np.moveaxis(time, axis, 0)
+        lines = np.moveaxis(values, axis, 0)
         filled = np.full(lines.shape, np.nan)
         position = np.arange(lines.shape[0])
         for j in range(lines.shape[1]):
@@ -201,7 +204,7 @@ def _between(time: NDArray[np.float64]) -> NDArray[np.float64]:
         along = np.moveaxis(filled, 0, axis)
         total += np.where(np.isfinite(along), along, 0.0)
         count += np.isfinite(along)
-    return np.divide(total, count, out=np.full_like(time, np.nan), where=count > 0)
+    return np.divide(total, count, out=np.full_like(values, np.nan), where=count > 0)
 
 
 def measured_parameters(

@@ -7,13 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2env.jit import kernel
+from dl2env.jit import allocating_kernel
 
 _SINGULAR = 1e-12  # smallest squared pivot of unit columns that still counts as independent
 _FLAT = 1e-11  # gradient, relative to the largest right-hand side, that counts as zero
 
 
-@kernel
+@allocating_kernel
 def _solve_passive(
     gram: NDArray[np.float64], rhs: NDArray[np.float64], passive: NDArray[np.bool_], solution: NDArray[np.float64]
 ) -> bool:
@@ -51,7 +51,7 @@ def _solve_passive(
     return True
 
 
-@kernel
+@allocating_kernel
 def nnls_gram(gram: NDArray[np.float64], rhs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Minimises x' gram x / 2 - rhs' x over x >= 0: the active-set method of Lawson and Hanson (1974).
 

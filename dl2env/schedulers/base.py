@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.config import EnvConfig
+from dl2env.errors import ConfigError
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.estimate import SpeedEstimate
 
@@ -51,8 +52,6 @@ def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
     Raises:
         ConfigError: It changed anything else.
     """
-    from dl2env.errors import ConfigError
-
     configure = getattr(scheduler, "configure", None)
     if configure is None:
         return config
@@ -65,7 +64,7 @@ def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
 
 
 class ClusterView:
-    """Read-only, structured access to B clusters. Arrays are computed from the present state at each access.
+    """Structured access to B clusters, read-only but for `pin_servers`. Each access reads the present state.
 
     (B, J) arrays follow the window; entries of empty slots are 0 (`job_idx`: -1).
     """
@@ -167,3 +166,21 @@ class ClusterView:
     def interval(self) -> NDArray[np.generic]:
         """(B,) index of the current scheduling interval."""
         return self._simulator.state.env["interval"].copy()
+
+    @property
+    def pinned_server(self) -> NDArray[np.generic]:
+        """(B,) server that takes the next tasks, -1 where the placement strategy decides."""
+        return self._simulator.state.env["pinned_server"].copy()
+
+    def pin_servers(self, servers: NDArray[np.integer]) -> None:
+        """Sends the next tasks of each environment to one server, for schedulers that place tasks themselves.
+
+        The mask does not know of it: a task that does not fit there fails, which ends the interval.
+
+        Args:
+            servers: (B,) server ids; -1 leaves the choice to the placement strategy, as does each new interval.
+        """
+        chosen = np.asarray(servers)
+        if ((chosen < -1) | (chosen >= self._simulator.state.specs.shape[0])).any():
+            raise ConfigError(f"pin_servers: servers are 0 to {self._simulator.state.specs.shape[0] - 1}, or -1")
+        self._simulator.state.env["pinned_server"] = chosen

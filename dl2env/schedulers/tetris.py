@@ -7,14 +7,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2env.jit import kernel
+from dl2env.jit import allocating_kernel
 from dl2env.schedulers.base import ClusterView
 from dl2env.schedulers.heuristic import Heuristic, grow_action
 from dl2env.schedulers.srtf import remaining_seconds
 from dl2env.sim.placement import action_demand
 
 
-@kernel
+@allocating_kernel
 def choose_tetris(jobs, window, mask, types, best_speed, env, rules, actions):
     """Writes Tetris' action of each environment; `actions` comes filled with void."""
     total_cpus = max(rules[0].total_cpus, 1.0)

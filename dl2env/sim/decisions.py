@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.features import write_job_allocation, write_job_progress, write_job_static
 from dl2env.sim.placement import (
     BUNDLE,
@@ -22,13 +22,13 @@ FAILED, PLACED, EXHAUSTED = range(3)
 """Outcomes of `place`."""
 
 
-@kernel
+@inline_kernel
 def is_single_server(architecture):
     """Whether all workers of the architecture must share a server."""
     return architecture == LOCAL_PS or architecture == PEARL or architecture == SINGLE
 
 
-@kernel
+@inline_kernel
 def is_below_cap(job, job_type, kind):
     """Whether the action keeps the job's counts within its type's caps."""
     if kind != PS and job.workers >= job_type.max_workers:
@@ -36,7 +36,7 @@ def is_below_cap(job, job_type, kind):
     return kind == WORKER or job.ps < job_type.max_ps
 
 
-@kernel
+@inline_kernel
 def is_legal(state, b, i, kind):
     """Whether an action of job i is legal in environment b; the only place that decides it."""
     job = state.jobs[b, i]
@@ -63,7 +63,7 @@ def is_legal(state, b, i, kind):
     return state.num_fit[b, demand_class] > 0
 
 
-@kernel
+@inline_kernel
 def write_slot_mask(state, b, slot):
     """Writes the mask of one job slot and keeps the count of legal job actions."""
     mask = state.mask[b]
@@ -77,7 +77,7 @@ def write_slot_mask(state, b, slot):
     state.env[b].num_legal += change
 
 
-@kernel
+@inline_kernel
 def write_row(state, b, i):
     """Writes the observation row of job i, if it is in the window."""
     job = state.jobs[b, i]

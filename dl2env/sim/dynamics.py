@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.decisions import decide, fill_window, is_below_cap, place
 from dl2env.sim.features import write_cluster
-from dl2env.sim.fitting import observe_speed, refit_estimate
+from dl2env.sim.fitting import observe_speed
 from dl2env.sim.placement import BUNDLE, WORKER, can_train, clear_allocations
 from dl2env.sim.speeds import true_speed
 from dl2env.sim.state import CHECKPOINT, HOT
@@ -25,7 +25,7 @@ CHECKPOINT_S = 11.0
 CHECKPOINT_S_PER_TASK = 0.9
 
 
-@kernel
+@inline_kernel
 def scaling_seconds(job, weight_bytes, scaling_cost):
     """Training time lost to a changed allocation; 0 for a job that did not train in the previous interval."""
     changed = abs(job.workers - job.last_workers) + abs(job.ps - job.last_ps)
@@ -38,7 +38,7 @@ def scaling_seconds(job, weight_bytes, scaling_cost):
     return 0.0
 
 
-@kernel
+@inline_kernel
 def _mix(x):
     # Finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -46,7 +46,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@kernel
+@inline_kernel
 def interval_noise(noise_key, job, interval, speed_noise):
     """Factor 1 + U(-speed_noise, speed_noise), a pure function of its keys: no policy can shift another's draws."""
     x = np.uint64(noise_key)
@@ -56,7 +56,7 @@ def interval_noise(noise_key, job, interval, speed_noise):
     return 1.0 + speed_noise * (2.0 * uniform - 1.0)
 
 
-@kernel
+@inline_kernel
 def admit(state, b):
     """Admits the jobs that have arrived by the start of the current interval."""
     env = state.env[b]
@@ -83,8 +83,6 @@ def begin_interval(state, b):
         job.last_workers = job.workers if trained else 0
         job.last_ps = job.ps if trained else 0
     clear_allocations(env, jobs, active, state.servers[b], state.specs, state.demands, state.num_fit[b])
-    if rules.fit_online:
-        refit_estimate(state, b)
     if rules.initial_bundle:
         for k in range(env.num_active):
             job_type = state.types[jobs[active[k]].type]
@@ -151,7 +149,7 @@ def train(state, b, terms):
                 job.num_resizes += 1
             job.intervals_run += 1
             if rules.fit_online:
-                observe_speed(state, b, job.type, job.workers, job.ps, speed)
+                observe_speed(state.fit[b, job.type], job_type, job.workers, job.ps, speed)
         terms[JCT] -= spent
         job.gpu_s += (job.workers * job_type.worker_gpus + job.ps * job_type.ps_gpus) * interval_s
         if finished:
@@ -169,7 +167,7 @@ def train(state, b, terms):
             break
 
 
-@kernel
+@inline_kernel
 def skip_idle(state, b):
     """Moves an empty cluster to the interval at whose start the next job is admitted."""
     env = state.env[b]
@@ -219,7 +217,6 @@ def reset_env(state, b):
     env.num_intervals_full = 0
     env.used_cpu_s = 0.0
     env.used_gpu_s = 0.0
-    env.pinned_server = -1
     if state.rules[0].auto_advance:
         skip_idle(state, b)
     begin_interval(state, b)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel
 from dl2env.sim.speeds import estimated_speed
 
 JOB_FEATURES = (
@@ -36,12 +36,12 @@ CLUSTER_FEATURES = (
 )
 
 
-@kernel
+@inline_kernel
 def _clip(value, low, high):
     return min(max(value, low), high)
 
 
-@kernel
+@inline_kernel
 def _gain(estimate, job_type, job, best_speed, more_workers, more_ps):
     workers = job.workers + more_workers
     num_ps = job.ps + more_ps
@@ -51,7 +51,7 @@ def _gain(estimate, job_type, job, best_speed, more_workers, more_ps):
     return _clip(speed / best_speed - job.relative_speed, -1.0, 1.0)
 
 
-@kernel
+@inline_kernel
 def write_job_static(row, job, type_features, interval, interval_s):
     """Writes the columns of a slot's row that do not change while decisions are made."""
     num_type_features = type_features.shape[0]
@@ -63,7 +63,7 @@ def write_job_static(row, job, type_features, interval, interval_s):
     row[num_type_features + 2] = job.intervals_run / (job.intervals_run + 10.0)
 
 
-@kernel
+@inline_kernel
 def write_job_progress(row, k, job, best_speed, interval_s):
     """Writes the columns about the remaining work; `k` is the number of type columns."""
     left = max(job.epochs - job.epochs_done, 0.0)
@@ -72,7 +72,7 @@ def write_job_progress(row, k, job, best_speed, interval_s):
     row[k + 4] = ideal / (ideal + 5.0)
 
 
-@kernel
+@inline_kernel
 def write_job_allocation(row, k, job, job_type, estimate, best_speed, max_workers, max_ps):
     """Writes the columns that depend on the allocation; `k` is the number of type columns."""
     row[k + 5] = job.dominant_share
@@ -92,7 +92,7 @@ def write_job_allocation(row, k, job, job_type, estimate, best_speed, max_worker
     row[k + 14] = 1.0 if job.is_on_network else 0.0
 
 
-@kernel
+@inline_kernel
 def write_cluster(row, env, rules, num_servers):
     """Writes the cluster's row."""
     window = rules.window

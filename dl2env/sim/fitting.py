@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from dl2env.jit import kernel
+from dl2env.jit import allocating_kernel, kernel
+from dl2env.sim.decisions import write_row
+from dl2env.sim.features import write_cluster
+from dl2env.sim.speeds import refresh_speed
 from dl2env.speed.fitted import add_sample, fill_estimate, solve_fit
 
 
 @kernel
-def observe_speed(state, b, t, workers, num_ps, speed):
-    """Adds one interval's observed speed of a job of type t, contention and noise included, to the fit."""
+def observe_speed(equations, job_type, workers, num_ps, speed):
+    """Adds one interval's observed speed of a job, contention and noise included, to its type's (5, 6) equations."""
     if speed <= 0.0:
         return
-    job_type = state.types[t]
     batches = 1.0 if job_type.is_synchronous else float(workers)
     step_s = batches * job_type.batch_size / speed
-    add_sample(state.fit[b, t], job_type.is_synchronous, job_type.batch_size, workers, num_ps, step_s, 1.0)
+    add_sample(equations, job_type.is_synchronous, job_type.batch_size, workers, num_ps, step_s, 1.0)
 
 
-@kernel
-def refit_estimate(state, b):
-    """Refits every type's resource-speed function and rewrites the estimate of environment b."""
+@allocating_kernel
+def refit_estimates(state, is_due):
+    """Refits the resource-speed functions of the environments that are due, and what was derived from them.
+
+    Args:
+        state: The batch.
+        is_due: (B,) environments in which an interval has ended.
+    """
     rules = state.rules[0]
-    for t in range(state.types.shape[0]):
-        theta = solve_fit(state.fit[b, t])
-        state.best_speed[b, t] = fill_estimate(theta, state.types[t], not rules.is_measured, state.estimate[b, t])
+    for b in range(is_due.shape[0]):
+        if not is_due[b]:
+            continue
+        for t in range(state.types.shape[0]):
+            theta = solve_fit(state.fit[b, t])
+            state.best_speed[b, t] = fill_estimate(theta, state.types[t], not rules.is_measured, state.estimate[b, t])
+        env = state.env[b]
+        for k in range(env.num_active):
+            i = state.active[b, k]
+            job = state.jobs[b, i]
+            refresh_speed(env, job, state.types[job.type], state.estimate[b, job.type], state.best_speed[b, job.type])
+            write_row(state, b, i)
+        write_cluster(state.obs_cluster[b], env, rules, state.servers.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.state import LEAST_LOADED_SINGLE, PACK, SPREAD
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
 
@@ -10,7 +10,7 @@ WORKER, PS, BUNDLE = range(3)
 """Kinds of a job action: one worker, one parameter server, one of each on one server."""
 
 
-@kernel
+@inline_kernel
 def action_demand(job_type, kind):
     """CPU and GPU units that an action of this kind takes."""
     cpus = 0
@@ -58,7 +58,7 @@ def find_server(servers, entries, num_entries, cpus, gpus, placement):
     return best
 
 
-@kernel
+@inline_kernel
 def find_server_for_action(servers, job, job_type, entries, is_single_server, kind, placement, pinned_server):
     """Server for an action of a job, -1 when it cannot be placed; single-server types stay where they are."""
     cpus, gpus = action_demand(job_type, kind)
@@ -70,7 +70,7 @@ def find_server_for_action(servers, job, job_type, entries, is_single_server, ki
     return find_server(servers, entries, job.num_entries, cpus, gpus, placement)
 
 
-@kernel
+@inline_kernel
 def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
     """Takes units of server s and updates its load and the counts of servers that fit; True if one fell to 0."""
     server = servers[s]
@@ -104,7 +104,7 @@ def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
     return exhausted
 
 
-@kernel
+@inline_kernel
 def add_tasks(job, i, s, entries, servers, server_jobs, num_workers, num_ps):
     """Books tasks of job i on server s; True when the job was not there before."""
     job.workers += num_workers
@@ -124,13 +124,13 @@ def add_tasks(job, i, s, entries, servers, server_jobs, num_workers, num_ps):
     return True
 
 
-@kernel
+@inline_kernel
 def can_train(job, architecture):
     """Whether the job has the tasks that a training step needs."""
     return job.workers > 0 and (job.ps > 0 or architecture != PS_WORKER)
 
 
-@kernel
+@inline_kernel
 def uses_network(job, architecture):
     """Whether the job's tasks exchange weights across servers."""
     return (
@@ -170,3 +170,4 @@ def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
     env.speed_sum = 0.0
     env.slowdown_sum = 0.0
     env.busy_servers = 0
+    env.pinned_server = -1

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
-from dl2env.sim import dynamics
+from dl2env.sim import dynamics, fitting
 from dl2env.sim.build import build_state
 from dl2env.sim.estimates import Estimator
 from dl2env.sim.state import REWARD_TERMS, Report, State
@@ -120,6 +120,7 @@ class ClusterSimulator:
         self.speed: SpeedParameters
         self._estimator: Estimator
         self.state, self.speed, self._estimator = build_state(config, num_envs, self.max_jobs, job_types, speed)
+        self._fits_online = config.estimate.kind == "fitted"
         self._is_done = np.ones(num_envs, dtype=np.bool_)
 
     @property
@@ -195,6 +196,8 @@ class ClusterSimulator:
         flags = np.empty((4, self.num_envs), dtype=np.bool_)
         report = Report(np.empty((self.num_envs, len(REWARD_TERMS))), flags[0], flags[1], flags[2], flags[3])
         dynamics.step_envs(self.state, chosen, self._is_done, report)
+        if self._fits_online and report.interval_ended.any():
+            fitting.refit_estimates(self.state, report.interval_ended & ~self._is_done)
         return report
 
     def observation(self) -> dict[str, NDArray[np.float32]]:

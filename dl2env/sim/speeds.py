@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.placement import can_train
 from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER
 
 
-@kernel
+@inline_kernel
 def link_stretch(link_jobs, link_sharing):
     """How much longer a transfer takes when `link_jobs` jobs communicate over the link."""
     return 1.0 + link_sharing * (link_jobs - 1) if link_jobs > 1 else 1.0
@@ -88,7 +88,7 @@ def true_speed(job, job_type, compute_s, table, entries, servers, specs, rules):
     return batches * job_type.batch_size / true_step_time(job, job_type, compute_s, entries, servers, specs, rules)
 
 
-@kernel
+@inline_kernel
 def estimated_speed(estimate, job_type, workers, num_ps, stretch):
     """Estimated samples per second of an allocation whose communication is stretched.
 
@@ -106,7 +106,7 @@ def estimated_speed(estimate, job_type, workers, num_ps, stretch):
     return batches * job_type.batch_size / (step_s + (stretch - 1.0) * estimate[workers, num_ps, 1])
 
 
-@kernel
+@inline_kernel
 def refresh_speed(env, job, job_type, estimate, best_speed):
     """Recomputes a job's estimated speed and the environment's sum of relative speeds."""
     speed = estimated_speed(estimate, job_type, job.workers, job.ps, job.stretch)

@@ -25,7 +25,7 @@ ENV_DTYPE = np.dtype(
         ("num_active", np.int32),  # length of the filled part of `active`
         ("num_finished", np.int32),
         ("window_size", np.int32),  # filled job slots
-        ("pinned_server", np.int32),  # the next tasks go to this server only; -1: the placement strategy decides
+        ("pinned_server", np.int32),  # tasks of this interval go there only; -1: the placement strategy decides
         ("free_cpus", np.int32),  # cluster totals
         ("free_gpus", np.int32),
         ("num_decisions", np.int32),  # in this episode

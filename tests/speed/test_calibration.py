@@ -93,6 +93,8 @@ class TestCommand:
     def test_writes_what_is_committed(self, tmp_path, capsys):
         if not golden_files():
             pytest.skip(f"no recorded tables in {golden_dir()}; name their folder in DL2ENV_GOLDEN_DIR")
+        if fit_job_types.read_tables(golden_dir())["resnet-50"].samples_per_s.shape != (17, 17):
+            pytest.skip("the recorded tables are not those of up to 17 workers and PSs that the fit was made from")
         output = tmp_path / "fit.toml"
         assert fit_job_types.main([str(golden_dir()), "--output", str(output)]) == 0
         assert output.read_text() == data_path("job_types", "dl2_fit.toml").read_text()

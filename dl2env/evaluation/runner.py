@@ -175,6 +175,8 @@ def run_scheduler(
     run.start(np.arange(sim.num_envs))
     while run.is_live.any():
         done = run.step()
+        if len(done) == 0:
+            continue
         if progress is not None:
             for k in range(len(done)):
                 progress(name, run.num_finished - len(done) + k + 1, len(workloads))
@@ -193,34 +195,33 @@ class _Run:
         self._sim = sim
         self._view = ClusterView(sim)
         self._workloads = workloads
-        self._playing = np.full(sim.num_envs, -1)  # workload of each environment, -1 for none
+        self._playing = np.full(sim.num_envs, -1)  # workload of each live environment
         self._next = 0
         self._records: list[JobRecords | None] = [None] * len(workloads)
         self._num_illegal = np.zeros(len(workloads), dtype=np.int64)
         self._calls: list[tuple[float, int]] = []  # seconds and live environments of each call
         self.num_finished = 0
-
-    @property
-    def is_live(self) -> NDArray[np.bool_]:
-        """(B,) environments that play a workload."""
-        return self._playing >= 0
+        self.is_live = np.zeros(sim.num_envs, dtype=np.bool_)  # environments that play a workload
 
     def start(self, env_idx: NDArray[np.integer]) -> None:
         """Gives the next workloads to these environments, as long as there are any."""
         chosen = env_idx[: len(self._workloads) - self._next]
-        self._playing[env_idx] = -1
+        self.is_live[env_idx] = False
         if len(chosen) == 0:
             return
         numbers = np.arange(self._next, self._next + len(chosen))
         self._next += len(chosen)
         self._playing[chosen] = numbers
+        self.is_live[chosen] = True
         self._sim.load(chosen, [self._workloads[i] for i in numbers.tolist()])
 
     def step(self) -> NDArray[np.intp]:
         """One decision in every environment; returns the environments whose episode ended."""
         is_live = self.is_live
+        num_live = int(is_live.sum())
         mask = self._sim.action_masks()
-        mask[~is_live, :-1] = False
+        if num_live < len(mask):
+            mask[~is_live, :-1] = False
         observation = self._sim.observation()
         started = time.perf_counter()
         try:
@@ -228,11 +229,11 @@ class _Run:
         except Exception as error:
             error.add_note(f"raised by scheduler {self._name!r}")
             raise
-        self._calls.append((time.perf_counter() - started, int(is_live.sum())))
+        self._calls.append((time.perf_counter() - started, num_live))
         report = self._sim.step(checked_actions(self._name, actions, is_live, self._sim.num_actions))
-        # No workload is played twice at a time, so plain fancy indexing adds up.
-        self._num_illegal[self._playing[is_live]] += report.is_illegal[is_live]
-        done = np.flatnonzero((report.terminated | report.truncated) & is_live)
+        if report.is_illegal.any():  # no workload is played twice at a time, so fancy indexing adds up
+            self._num_illegal[self._playing[report.is_illegal]] += 1
+        done = np.flatnonzero(report.terminated | report.truncated)
         for b in done:
             self._records[self._playing[b]] = self._sim.records(int(b))
         self.num_finished += len(done)

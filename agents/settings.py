@@ -1,0 +1,230 @@
+"""Settings of a training run as dataclasses, and the world that they describe.
+
+A run is described by nested plain values with the keys of `RunSettings` (what `conf/` composes to). The groups
+`workload`, `speed` and `env` change single values of the scenario; null leaves the scenario's value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents.networks import NetworkConfig
+from agents.ppo import PPOConfig
+from agents.warmup import WarmupConfig
+from agents.world_keys import WORLD_GROUPS
+from dl2env.config import config_from_dict
+from dl2env.errors import ConfigError
+from dl2env.scenarios import Scenario, get_scenario
+
+_NOT_COMPARED = ("reward.", "observation.type_encoding")
+"""Overrides that change what a learner is told, not the world, and so are no part of the world's name."""
+
+
+@dataclass(frozen=True)
+class WarmupSettings(WarmupConfig):
+    """The supervised warm-up and the recording before it; further attributes: `WarmupConfig`.
+
+    Attributes:
+        enabled: Off: fine-tuning starts from random weights.
+        teacher: Scheduler to learn from: a registered name, `package.module:Class` or a checkpoint folder.
+        num_envs: Environments that the teacher plays in at once.
+    """
+
+    enabled: bool = True
+    teacher: str = "drf"
+    num_envs: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_envs < 1:
+            raise ConfigError(f"warmup.num_envs={self.num_envs} must be at least 1")
+
+
+@dataclass(frozen=True)
+class FineTuningSettings(PPOConfig):
+    """Fine-tuning by PPO; further attributes: `PPOConfig`.
+
+    Attributes:
+        enabled: Off: the run ends with the warm-up.
+        num_envs: B, environments to learn in.
+        num_decisions: Decisions to learn from in all; rounded up to whole updates.
+        validate_every: Updates between validations; there is one more at the end.
+        checkpoint_every: Updates between checkpoints to resume from.
+    """
+
+    enabled: bool = True
+    num_envs: int = 64
+    num_decisions: int = 2_000_000
+    validate_every: int = 20
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_envs", "num_decisions", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"ppo.{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Validation during training, and the comparison at its end.
+
+    Attributes:
+        baselines: Schedulers to compare with: registered names, `package.module:Class` or checkpoint folders.
+        compare_with: Schedulers against which the table gives reductions of mean JCT; those that did not run are
+            left out.
+        num_workloads: Test workloads.
+        num_validation_workloads: Workloads of each validation.
+        batch: Environments simulated at once; no effect on heuristics' results.
+    """
+
+    baselines: tuple[str, ...] = ("drf", "optimus-exact")
+    compare_with: tuple[str, ...] = ("drf", "optimus-exact", "warm-up")
+    num_workloads: int = 50
+    num_validation_workloads: int = 16
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("num_workloads", "num_validation_workloads", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"evaluation.{name}={getattr(self, name)} must be at least 1")
+        if len(set(self.baselines)) < len(self.baselines):
+            raise ConfigError(f"evaluation.baselines={list(self.baselines)} names a scheduler twice; remove one")
+
+
+@dataclass(frozen=True)
+class ScenarioSettings:
+    """The world.
+
+    Attributes:
+        name: Name of a scenario, or the path of a scenario's TOML file.
+    """
+
+    name: str = "dl2-small-v1"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that defines a training run.
+
+    Attributes:
+        name: Folder of `runs/` that it goes to.
+        seed: Seeds weights, training workloads, minibatches and sampling.
+        threads: Threads of torch.
+        scenario: The world.
+        overrides: Values of the scenario's `EnvConfig` to change, by dotted key.
+        agent: The network.
+        warmup: Supervised warm-up.
+        ppo: Fine-tuning.
+        evaluation: Validation and final comparison.
+    """
+
+    name: str = "default"
+    seed: int = 1
+    threads: int = 1
+    scenario: ScenarioSettings = field(default_factory=ScenarioSettings)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    agent: NetworkConfig = field(default_factory=NetworkConfig)
+    warmup: WarmupSettings = field(default_factory=WarmupSettings)
+    ppo: FineTuningSettings = field(default_factory=FineTuningSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed={self.seed} must lie in 0..2**32 - 1")
+        if self.threads < 1:
+            raise ConfigError(f"threads={self.threads} must be at least 1")
+        if not (self.warmup.enabled or self.ppo.enabled):
+            raise ConfigError("warmup.enabled and ppo.enabled are both false: nothing to train; enable one")
+
+
+def read_settings(values: Mapping[str, Any]) -> RunSettings:
+    """Settings from plain nested values.
+
+    Args:
+        values: Values by key; those left out have their defaults. `workload.path` is short for `workload.trace.path`.
+
+    Raises:
+        ConfigError: A key is unknown or a value is wrong.
+    """
+    direct = dict(values)
+    overrides: dict[str, Any] = {}
+    workload = dict(_group(direct.pop("workload", None), "workload"))
+    path = workload.pop("path", None)
+    if path is not None:
+        workload["trace"] = {**_group(workload.get("trace"), "workload.trace"), "path": path}
+    env = _group(direct.pop("env", None), "env")
+    for key in env:
+        if key not in WORLD_GROUPS:
+            raise ConfigError(f"env.{key}: unknown key; env has: {', '.join(WORLD_GROUPS)}")
+    changed = {"workload": workload, "speed": _group(direct.pop("speed", None), "speed"), **env}
+    for key, value in _leaves(changed):
+        overrides[key] = value
+    if "overrides" in direct:
+        raise ConfigError("overrides: unknown key; use the groups workload, speed and env")
+    if any(key.startswith("workload.trace.") for key in overrides) and "workload.trace.path" not in overrides:
+        raise ConfigError("workload.path: not set, but the workload replays a trace; give its file: workload.path=<csv>")
+    parts = {f.name: f for f in dataclasses.fields(RunSettings)}
+    hints = typing.get_type_hints(RunSettings)
+    built: dict[str, Any] = {}
+    for key, value in direct.items():
+        if key not in parts:
+            known = sorted({*parts, "workload", "speed", "env"} - {"overrides"})
+            raise ConfigError(f"{key}: unknown key; a run has: {', '.join(known)}")
+        if dataclasses.is_dataclass(hints[key]):
+            built[key] = config_from_dict(typing.cast(type, hints[key]), dict(_group(value, key)), key)
+        elif isinstance(value, bool) or not isinstance(value, hints[key]):
+            raise ConfigError(f"{key}: expected {hints[key].__name__}, got {value!r}")
+        else:
+            built[key] = value
+    return RunSettings(overrides=overrides, **built)
+
+
+def _group(value: Any, key: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key}: expected a group of keys, got {value!r}")
+    return value
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Values that are not null, by dotted key."""
+    leaves: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            leaves += _leaves(value, f"{prefix}{key}.")
+        elif value is not None:
+            leaves.append((f"{prefix}{key}", value))
+    return leaves
+
+
+def build_scenario(settings: RunSettings) -> Scenario:
+    """The scenario with the overrides applied.
+
+    Raises:
+        Dl2EnvError: There is no such scenario, or an override is wrong or would have no effect.
+    """
+    scenario = get_scenario(settings.scenario.name)
+    if not settings.overrides:
+        return scenario
+    if scenario.fixed_workloads:
+        for key in settings.overrides:
+            if key.startswith("workload."):
+                raise ConfigError(f"{key}: scenario {scenario.name} has fixed workloads; leave the key out")
+    return scenario.derive(settings.overrides, name=_derived_name(scenario.name, settings.overrides))
+
+
+def _derived_name(scenario: str, overrides: Mapping[str, Any]) -> str:
+    changes = []
+    for key, value in overrides.items():
+        if key == "workload.trace.path":
+            changes.append(Path(str(value)).name)
+        elif not key.startswith((*_NOT_COMPARED, "workload.trace.")):
+            changes.append(f"{key}={value}")
+    return f"{scenario}+{','.join(changes)}" if changes else scenario

@@ -6,13 +6,13 @@ from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from dl2env.config import EnvConfig
 from dl2env.envs import spaces
-from dl2env.envs.episodes import Episodes, resolve, reward_weights
-from dl2env.envs.rendering import RENDER_MODES, Renderer
-from dl2env.errors import ConfigError
+from dl2env.envs.episodes import Episodes, outcome, resolve, reward_weights
+from dl2env.envs.rendering import RENDER_MODES, Renderer, check_render_mode
 from dl2env.schedulers.base import ClusterView
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
@@ -41,7 +41,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
     | key | shape | range | meaning |
     |---|---|---|---|
-    | jobs | (J, F) | [-1, 1] | per slot: columns of the job's type, then `sim.features.JOB_FEATURES`; empty slots are 0 |
+    | jobs | (J, F) | [-1, 1] | per slot: columns of the job's type, then `sim.features.JOB_FEATURES`; 0 if empty |
     | cluster | (C,) | [0, 1] | `sim.features.CLUSTER_FEATURES` |
 
     ## Rewards
@@ -53,7 +53,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
     ## Episode end
     Terminated when the last job has finished, truncated after `dynamics.max_intervals` intervals. The last info has
-    `jct_s` (seconds, of the finished jobs), `mean_jct_s` and `num_unfinished`.
+    `jct_s` (seconds per job in arrival order, NaN for unfinished jobs), `mean_jct_s` (over the finished jobs) and
+    `num_unfinished`.
 
     ## Arguments
     See `__init__`.
@@ -85,17 +86,15 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         Raises:
             Dl2EnvError: The configuration cannot be simulated.
         """
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise ConfigError(f"render_mode={render_mode!r} is unknown; choose one of: {', '.join(RENDER_MODES)}")
-        self.config, source = resolve(config, scenario)
+        check_render_mode(render_mode)
+        self.config, source = resolve(config, scenario, workloads)
         self.simulator = ClusterSimulator(self.config, num_envs=1)
         self.render_mode = render_mode
         self.observation_space = spaces.observation_space(self.simulator)
         self.action_space = spaces.action_space(self.simulator)
-        self.episodes = Episodes(self.simulator, workloads or source, env_index)
+        self.episodes = Episodes(self.simulator, source, env_index)
         self._weights = reward_weights(self.config.reward)
-        self._first_env = np.zeros(1, dtype=np.int64)
-        self._action = np.zeros(1, dtype=np.int64)
+        self._only_env = np.zeros(1, dtype=np.int64)
         self._ever_reset = False
         self._renderer = Renderer(self.simulator, 0) if render_mode else None
 
@@ -117,7 +116,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         if seed is not None:
             self.episodes.seed(0, seed)
         self._ever_reset = True
-        self.episodes.start(self._first_env)
+        self.episodes.start(self._only_env)
         if self._renderer is not None:
             self._renderer.start()
         return self._observe(), {"action_mask": self.action_masks()}
@@ -129,33 +128,32 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             action: Index in 0..3 J; anything outside counts as illegal.
 
         Raises:
-            ConfigError: The environment has not been reset, or its episode has ended.
+            ResetNeeded: There is no running episode.
         """
-        if not self._ever_reset or self.simulator.is_done[0]:
-            raise ConfigError("step: call reset() first; there is no running episode")
-        self._action[0] = int(action)
-        report = self.simulator.step(self._action)
+        if self.simulator.is_done[0]:
+            raise ResetNeeded("step: there is no running episode; call reset() first")
+        action = int(action)
+        if self._renderer is not None:
+            self._renderer.before_step(action)
+        report = self.simulator.step([action])
         terms = report.reward_terms[0]
-        terminated, truncated = bool(report.terminated[0]), bool(report.truncated[0])
+        terminated, truncated = report.terminated.item(), report.truncated.item()
         info: dict[str, Any] = {
             "action_mask": self.action_masks(),
             "reward_terms": dict(zip(REWARD_TERMS, terms.tolist(), strict=True)),
-            "interval_ended": bool(report.interval_ended[0]),
-            "illegal_action": bool(report.is_illegal[0]),
+            "interval_ended": report.interval_ended.item(),
+            "illegal_action": report.is_illegal.item(),
         }
-        if self._renderer is not None and info["interval_ended"]:
-            self._renderer.record()
+        if self._renderer is not None:
+            self._renderer.after_step(info["illegal_action"])
         if terminated or truncated:
-            records = self.simulator.records(0)
-            finished = ~np.isnan(records.finish_s)
-            info["jct_s"] = records.jct_s[finished]
-            info["mean_jct_s"] = float(info["jct_s"].mean()) if finished.any() else float("nan")
-            info["num_unfinished"] = int((~finished).sum())
+            info.update(outcome(self.simulator, 0))
         return self._observe(), float(terms @ self._weights), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(3 J + 1,) legal actions of the current observation; the name is the one sb3-contrib looks for."""
-        return self.simulator.state.mask[0].copy()
+        mask: NDArray[np.bool_] = self.simulator.state.mask[0]
+        return mask.copy()
 
     def view(self) -> ClusterView:
         """Structured access to the cluster, for schedulers (batched, with one environment)."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
 from dl2env.sim.simulator import ClusterSimulator
 
 
-def observation_space(simulator: ClusterSimulator) -> spaces.Dict:
+def observation_space(simulator: ClusterSimulator) -> spaces.Space[Any]:
     """Space of one environment's observation: `jobs` (J, F) in [-1, 1] and `cluster` (C,) in [0, 1], float32."""
     jobs, cluster = simulator.state.obs_jobs.shape[1:], simulator.state.obs_cluster.shape[1:]
     return spaces.Dict(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from dl2env.config import EnvConfig
 from dl2env.envs import spaces
-from dl2env.envs.episodes import Episodes, resolve, reward_weights
-from dl2env.envs.rendering import RENDER_MODES, Renderer
+from dl2env.envs.episodes import Episodes, outcome, resolve, reward_weights
+from dl2env.envs.rendering import RENDER_MODES, Renderer, check_render_mode
 from dl2env.errors import ConfigError
 from dl2env.schedulers.base import ClusterView
 from dl2env.sim.simulator import ClusterSimulator
@@ -22,7 +24,7 @@ from dl2env.workload.generator import WorkloadSource
 Observation = dict[str, NDArray[np.float32]]
 
 
-class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.bool_]]):
+class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     """B independent `SchedulingEnv`s with SAME_STEP autoreset.
 
     Everything that `SchedulingEnv` documents holds per environment; environment b equals a single environment built
@@ -35,6 +37,10 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
         workloads: Where episodes' workloads come from, instead of the configuration's own generator.
         max_episode_steps: Truncate after that many decisions (what a time limit wrapper does for one environment).
         render_mode: None, `ansi` or `rgb_array`.
+
+    Attributes:
+        before_autoreset: Functions that `step` calls with the indices of environments whose episode has ended, before
+            it starts their next one: the last chance to look at the simulator's state of that episode.
 
     Raises:
         Dl2EnvError: The configuration cannot be simulated.
@@ -56,9 +62,10 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise ConfigError(f"render_mode={render_mode!r} is unknown; choose one of: {', '.join(RENDER_MODES)}")
-        self.config, source = resolve(config, scenario)
+        check_render_mode(render_mode)
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise ConfigError(f"max_episode_steps={max_episode_steps} must be at least 1")
+        self.config, source = resolve(config, scenario, workloads)
         self.simulator = ClusterSimulator(self.config, num_envs)
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -66,12 +73,12 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
         self.single_action_space = spaces.action_space(self.simulator)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.episodes = Episodes(self.simulator, workloads or source)
+        self.episodes = Episodes(self.simulator, source)
         self._weights = reward_weights(self.config.reward)
         self._max_steps = max_episode_steps
         self._num_steps = np.zeros(num_envs, dtype=np.int64)
         self._ever_reset = False
-        self._all_envs = np.ones(num_envs, dtype=np.bool_)
+        self.before_autoreset: list[Callable[[NDArray[np.int64]], None]] = []
         self._renderers = [Renderer(self.simulator, b) for b in range(num_envs)] if render_mode else []
 
     def reset(
@@ -93,7 +100,8 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
         self._num_steps[:] = 0
         for renderer in self._renderers:
             renderer.start()
-        return self.simulator.observation(), self._with_presence({"action_mask": self.action_masks()})
+        infos = _with_presence({"action_mask": self.action_masks()}, np.ones(self.num_envs, dtype=np.bool_))
+        return self.simulator.observation(), infos
 
     def _seed(self, seed: int | list[int | None] | None) -> None:
         if seed is None and not self._ever_reset:
@@ -115,67 +123,80 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Takes one decision in each environment; finished ones start their next episode in the same step."""
-        report = self.simulator.step(actions)
+        """Takes one decision in each environment; finished ones start their next episode in the same step.
+
+        Args:
+            actions: (B,) indices in 0..3 J; anything outside counts as illegal.
+
+        Returns:
+            Observations, (B,) rewards, terminations, truncations, and infos, all of them fresh. In the infos,
+            `action_mask` belongs to the observations, that is to the new episode where one has started; all else is
+            about the step. `final_obs` and `final_info` hold the last observation and info of ended episodes.
+
+        Raises:
+            ResetNeeded: The environments have never been reset.
+        """
+        simulator = self.simulator
+        if simulator.is_done.any():
+            raise ResetNeeded("step: there is no running episode; call reset() first")
+        if self._renderers:
+            actions = np.asarray(actions)
+            for renderer, action in zip(self._renderers, actions.tolist(), strict=True):
+                renderer.before_step(action)
+        report = simulator.step(actions)
         self._num_steps += 1
         rewards = report.reward_terms @ self._weights
-        truncated = report.truncated
+        terminated, truncated = report.terminated, report.truncated
         if self._max_steps is not None:
-            truncated |= (self._num_steps >= self._max_steps) & ~report.terminated
-        infos: dict[str, Any] = {
-            "interval_ended": report.interval_ended,
-            "illegal_action": report.is_illegal,
-            "reward_terms": self._with_presence(dict(zip(REWARD_TERMS, report.reward_terms.T, strict=True))),
-        }
-        for b, renderer in enumerate(self._renderers):
-            if report.interval_ended[b]:
-                renderer.record()
-        done = report.terminated | truncated
+            truncated = truncated | ((self._num_steps >= self._max_steps) & ~terminated)
+        every = np.ones(self.num_envs, dtype=np.bool_)
+        infos = _with_presence(
+            {
+                "interval_ended": report.interval_ended,
+                "illegal_action": report.is_illegal,
+                "reward_terms": _with_presence(dict(zip(REWARD_TERMS, report.reward_terms.T, strict=True)), every),
+            },
+            every,
+        )
+        for renderer, is_illegal in zip(self._renderers, report.is_illegal, strict=False):
+            renderer.after_step(bool(is_illegal))
+        done = terminated | truncated
         if done.any():
-            self._finish(np.flatnonzero(done), done, infos)
-        infos["action_mask"] = self.action_masks()
-        return self.simulator.observation(), rewards, report.terminated, truncated, self._with_presence(infos)
+            infos |= self._finish(done, infos)
+        infos["action_mask"], infos["_action_mask"] = simulator.action_masks(), every
+        return simulator.observation(), rewards, terminated, truncated, infos
 
-    def _finish(self, ended: NDArray[np.int64], done: NDArray[np.bool_], infos: dict[str, Any]) -> None:
-        """Keeps the last observation and outcome of ended episodes, then starts the next ones."""
+    def _finish(self, done: NDArray[np.bool_], infos: dict[str, Any]) -> dict[str, Any]:
+        """Keeps the last observation and info of ended episodes, then starts the next ones."""
+        ended = np.flatnonzero(done)
+        state = self.simulator.state
         final_obs = np.full(self.num_envs, None, dtype=object)
         jct_s = np.full(self.num_envs, None, dtype=object)
-        mean_jct_s = np.full(self.num_envs, np.nan)
-        unfinished = np.zeros(self.num_envs, dtype=np.int64)
-        masks = np.zeros((self.num_envs, self.simulator.num_actions), dtype=np.bool_)
-        state = self.simulator.state
-        for b in ended:
+        mean_jct_s = np.zeros(self.num_envs)
+        num_unfinished = np.zeros(self.num_envs, dtype=np.int64)
+        mask = np.zeros_like(state.mask)
+        mask[ended] = state.mask[ended]
+        for b in ended.tolist():
             final_obs[b] = {"jobs": state.obs_jobs[b].copy(), "cluster": state.obs_cluster[b].copy()}
-            records = self.simulator.records(int(b))
-            finished = ~np.isnan(records.finish_s)
-            jct_s[b] = records.jct_s[finished]
-            unfinished[b] = int((~finished).sum())
-            if finished.any():
-                mean_jct_s[b] = jct_s[b].mean()
-            masks[b] = state.mask[b]
-        infos["final_obs"] = final_obs
-        infos["_final_obs"] = done.copy()
-        infos["final_info"] = {
-            key: value
-            for name, values in (
-                ("action_mask", masks),
-                ("jct_s", jct_s),
-                ("mean_jct_s", mean_jct_s),
-                ("num_unfinished", unfinished),
-            )
-            for key, value in ((name, values), (f"_{name}", done.copy()))
+            jct_s[b], mean_jct_s[b], num_unfinished[b] = outcome(self.simulator, b).values()
+        of_step = {key: values for key, values in infos.items() if not key.startswith("_")}
+        of_step["reward_terms"] = {
+            key: done if key.startswith("_") else values for key, values in infos["reward_terms"].items()
         }
-        infos["_final_info"] = done.copy()
+        final_info = {
+            "action_mask": mask,
+            **of_step,
+            "jct_s": jct_s,
+            "mean_jct_s": mean_jct_s,
+            "num_unfinished": num_unfinished,
+        }
+        for hook in self.before_autoreset:
+            hook(ended)
         self.episodes.start(ended)
         self._num_steps[ended] = 0
-        for b in ended if self._renderers else ():
+        for b in ended.tolist() if self._renderers else ():
             self._renderers[b].start()
-
-    def _with_presence(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Adds Gymnasium's `_key` arrays, which say for which environments a key holds."""
-        for key in [key for key in infos if not key.startswith("_") and f"_{key}" not in infos]:
-            infos[f"_{key}"] = self._all_envs.copy()
-        return infos
+        return _with_presence({"final_obs": final_obs, "final_info": _with_presence(final_info, done)}, done)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(B, 3 J + 1) legal actions of the current observations."""
@@ -190,3 +211,8 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.b
         if self.render_mode is None:
             return None
         return tuple(renderer.frame(self.render_mode) for renderer in self._renderers)
+
+
+def _with_presence(infos: dict[str, Any], where: NDArray[np.bool_]) -> dict[str, Any]:
+    """The infos and, for each key, Gymnasium's `_key` array, which says for which environments it holds."""
+    return {name: values for key, value in infos.items() for name, values in ((key, value), (f"_{key}", where))}

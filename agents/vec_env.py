@@ -40,7 +40,7 @@ class SB3VecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.interval_ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._actions = np.zeros(self.num_envs, dtype=np.int64)
-        self._last_obs: VecEnvObs | None = None
+        self._native_obs: dict[str, NDArray[np.float32]] | None = None
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._started_s = time.perf_counter()
@@ -57,6 +57,7 @@ class SB3VecEnv(VecEnv):
         self._lengths[:] = 0
         self.interval_ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._sums = {}
+        self._native_obs = None
         return self._fresh(obs)
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
@@ -92,13 +93,12 @@ class SB3VecEnv(VecEnv):
             "episode": episode,
         }
 
-    def _fresh(self, obs: VecEnvObs) -> VecEnvObs:
-        """The observation in memory of its own: SB3 stores the previous one only after the next step."""
-        if isinstance(obs, dict) and isinstance(self._last_obs, dict):
-            last = self._last_obs
-            obs = {k: v.copy() if np.may_share_memory(v, last[k]) else v for k, v in obs.items()}
-        self._last_obs = obs
-        return obs
+    def _fresh(self, obs: dict[str, NDArray[np.float32]]) -> VecEnvObs:
+        """The observation in memory that the next step leaves alone: SB3 stores it only after that step."""
+        last, self._native_obs = self._native_obs, obs
+        if last is None:
+            return {name: values.copy() for name, values in obs.items()}
+        return {k: v.copy() if np.may_share_memory(v, last[k]) else v for k, v in obs.items()}
 
     def _count(self, infos: dict[str, Any]) -> None:
         sums = self._sums
@@ -171,7 +171,7 @@ class SB3VecEnv(VecEnv):
     def state(self) -> dict[str, NDArray[Any]] | None:
         """Plain arrays from which `restore` continues step for step; None if the environment offers no snapshot."""
         simulator, episodes = getattr(self.env, "simulator", None), getattr(self.env, "episodes", None)
-        if simulator is None or episodes is None or self._last_obs is None:
+        if simulator is None or episodes is None or self._native_obs is None:
             return None
         snapshot = simulator.snapshot()
         counters = episodes.state()

@@ -144,7 +144,7 @@ def save_training(
     )
     training = {
         "optimizer": model.policy.optimizer.state_dict(),
-        "torch_rng": torch.get_rng_state(),
+        "action_rng": model.policy.generator.get_state(),
         "minibatch_rng": model.rollout_buffer.generator.get_state(),
         "num_gradient_epochs": model._n_updates,
     }
@@ -284,8 +284,7 @@ def resume_training(folder: Path, model: SchedulingPPO) -> CheckpointInfo:
         model.num_timesteps = info.num_decisions
         _resume_environment(folder, model, info)
         model.rollout_buffer.generator.set_state(training["minibatch_rng"])
-        # Last, since resetting the environments may draw.
-        torch.set_rng_state(training["torch_rng"])
+        model.policy.generator.set_state(training["action_rng"])
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{folder}: does not fit this run ({error}); use the run's own settings") from error
     return info

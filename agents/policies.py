@@ -46,6 +46,10 @@ class _Untouched(BaseFeaturesExtractor):
 class NetworkPolicy(MaskableMultiInputActorCriticPolicy):
     """Base class: everything MaskablePPO asks of a policy, answered by a `SchedulingNetwork`.
 
+    Attributes:
+        network: The network.
+        generator: Source of the sampled actions (of `forward`; `predict` uses torch's global generator).
+
     Args:
         observation_space: `Dict(jobs=Box(J, F), cluster=Box(C,))`.
         action_space: `Discrete(3 J + 1)`.
@@ -56,6 +60,7 @@ class NetworkPolicy(MaskableMultiInputActorCriticPolicy):
 
     default_network: NetworkConfig
     network: SchedulingNetwork
+    generator: torch.Generator
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class NetworkPolicy(MaskableMultiInputActorCriticPolicy):
                 f"{shape.num_slots} job slots need Discrete({shape.num_actions}), not {self.action_space}"
             )
         self.network = build_network(self.network_config, shape)
+        self.generator = torch.Generator()
         self.optimizer = self.optimizer_class(
             self.parameters(),
             lr=lr_schedule(1),  # type: ignore[call-arg]
@@ -109,7 +115,7 @@ class NetworkPolicy(MaskableMultiInputActorCriticPolicy):
         """Actions (B,), values (B, 1) and log probabilities (B,)."""
         logits, values = self.network(obs["jobs"], obs["cluster"])
         log_probs = masked_log_softmax(logits, self._mask(action_masks, logits))
-        actions = log_probs.argmax(dim=1) if deterministic else masked_sample(log_probs)
+        actions = log_probs.argmax(dim=1) if deterministic else masked_sample(log_probs, self.generator)
         return actions, values.unsqueeze(1), log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
 
     def evaluate_actions(  # type: ignore[override]

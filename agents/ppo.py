@@ -125,7 +125,7 @@ def build_ppo(
         config: Settings of PPO.
         network: Kind and sizes of the network.
         seed: Seeds the weights, the environments and all draws. SB3 also seeds the global generators of numpy, torch
-            and `random` with it.
+            and `random` with it; only the initial weights are drawn from them.
         device: Torch device of the network. These networks are small: a GPU pays only with thousands of environments.
 
     Raises:
@@ -170,14 +170,22 @@ def build_ppo(
         device=device,
     )
     model.config = config
+    model.policy.generator = torch.Generator(model.device).manual_seed(seed)
     return model
 
 
 class _StopOnRequest(BaseCallback):
-    """Ends the training once a stop is requested, after the other callbacks have seen the request."""
+    """Ends the training at the next border between updates once a stop is requested."""
+
+    model: SchedulingPPO
+    _is_last: bool = False
+
+    def _on_rollout_start(self) -> None:
+        # SB3 can be stopped after a step only; the other callbacks see the request at this same border.
+        self._is_last = self.model.stop_requested
 
     def _on_step(self) -> bool:
-        return not self.model.stop_requested  # type: ignore[attr-defined]
+        return not self._is_last
 
 
 @contextmanager
@@ -203,7 +211,8 @@ def fine_tune(model: SchedulingPPO, total_decisions: int, callbacks: Sequence[Ba
     """Trains until the learner has seen `total_decisions` decisions, those of earlier runs included.
 
     The first Ctrl-C lets the running update finish and keeps a checkpoint if `agents.callbacks.Checkpoints` is among
-    the callbacks; a second one raises `KeyboardInterrupt`, and the last periodic checkpoint stays.
+    the callbacks; a second one raises `KeyboardInterrupt`, and the last periodic checkpoint stays. To go on later,
+    build a new learner and resume from that checkpoint.
 
     Args:
         model: The learner; a resumed one goes on where it stopped.
@@ -220,7 +229,7 @@ def fine_tune(model: SchedulingPPO, total_decisions: int, callbacks: Sequence[Ba
     with _ctrl_c_requests_stop(model):
         model.learn(
             remaining,
-            callback=[*callbacks, _StopOnRequest()],
+            callback=[_StopOnRequest(), *callbacks],
             reset_num_timesteps=model.num_timesteps == 0,
         )
     return not model.stop_requested

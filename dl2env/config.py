@@ -55,9 +55,10 @@ class ClusterConfig:
     Attributes:
         servers: Groups of identical servers; server ids follow this order.
         hardware: Name of a record in `data/hardware.toml` (link bandwidths and efficiencies).
-        link_sharing: Share of a job's communication time that is stretched by other jobs on its busiest link, 0 (links
-            are isolated) to 1 (fair sharing of the whole link). With k jobs on a link the stretch is
-            1 + link_sharing * (k - 1).
+        link_sharing: How much tasks of other jobs on a server stretch a job's communication there: the stretch is 1 +
+            link_sharing * (sum of their link use), a task's link use being the share of time in which it communicates.
+            0: isolated links; 1: a neighbour that never pauses takes half of the link; above 1: interference costs
+            more than its share of the link.
         pcie_group: Worker GPUs that share one PCIe root: that many replicas of one job on a server multiply its input
             time. 0 turns PCIe sharing off.
     """
@@ -70,7 +71,7 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "servers", tuple(self.servers))
         _require(len(self.servers) > 0, "cluster.servers: name at least one server group")
-        _require(0.0 <= self.link_sharing <= 1.0, f"cluster.link_sharing={self.link_sharing} must lie in [0, 1]")
+        _require(0.0 <= self.link_sharing <= 100.0, f"cluster.link_sharing={self.link_sharing} must lie in [0, 100]")
         _require(self.pcie_group >= 0, f"cluster.pcie_group={self.pcie_group} must be 0 (off) or positive")
 
     @property

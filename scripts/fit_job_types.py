@@ -36,12 +36,11 @@ def read_tables(path: Path) -> dict[str, TypeTable]:
     return max(candidates, key=lambda tables: sum(int((t.origin == MEASURED).sum()) for t in tables.values()))
 
 
-def format_toml(fits: Sequence[JobTypeFit], hardware: str, gpu: str, fit_fixed: bool) -> str:
+def format_toml(fits: Sequence[JobTypeFit], hardware: str, gpu: str) -> str:
     """Content of the fit file: a header that says how it was made and how well it fits, one table per type."""
-    option = "" if fit_fixed else " --no-fixed"
     lines = [
         "# Effective rates and costs of the DL2 job types, fitted to published (PS, worker) speed measurements.",
-        f"# Written by: python scripts/fit_job_types.py PATH --hardware {hardware} --gpu {gpu}{option}",
+        f"# Written by: python scripts/fit_job_types.py PATH --hardware {hardware} --gpu {gpu}",
         "# What each value means: dl2env/speed/calibration.py. Do not edit by hand.",
         "#",
         "# Mean and largest absolute relative error of the step time:",
@@ -71,7 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--catalogue", default="dl2", help="job types to fit")
     parser.add_argument("--hardware", default="dl2-testbed", help="hardware on which the speeds were measured")
     parser.add_argument("--gpu", default="gtx-1080ti", help="GPU on which they were measured")
-    parser.add_argument("--no-fixed", action="store_true", help="no fixed time: the network explains what is constant")
     parser.add_argument("--output", type=Path, help="default: data/job_types/CATALOGUE_fit.toml")
     options = parser.parse_args(arguments)
     try:
@@ -81,11 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for job_type in load_job_types(options.catalogue):
             if job_type.name not in tables:
                 raise ConfigError(f"{options.path}: no speeds of {job_type.name!r}; it has: {', '.join(tables)}")
-            fit = fit_job_type(job_type, tables[job_type.name], hardware, options.gpu, fit_fixed=not options.no_fixed)
+            fit = fit_job_type(job_type, tables[job_type.name], hardware, options.gpu)
             print(_error_line(fit))
             fits.append(fit)
         output = options.output or data_path("job_types", f"{options.catalogue}_fit.toml")
-        output.write_text(format_toml(fits, options.hardware, options.gpu, not options.no_fixed), encoding="utf-8")
+        output.write_text(format_toml(fits, options.hardware, options.gpu), encoding="utf-8")
     except OSError as error:
         print(
             f"error: {error.filename}: cannot be written ({error.strerror}); choose another --output", file=sys.stderr

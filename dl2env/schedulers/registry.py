@@ -18,6 +18,7 @@ _BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
     "optimus-exact": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "exact"}),
     "optimus-fitted": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "fitted", "noise": 0.05}),
     "optimus-noisy": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "noisy", "noise": 0.1}),
+    "marginal": ("dl2env.schedulers.marginal:MarginalGainScheduler", {}),
     "random": ("dl2env.schedulers.random:RandomScheduler", {}),
     "released-drf": ("dl2env.schedulers.released:ReleasedDrf", {}),
     "released-fifo": ("dl2env.schedulers.released:ReleasedFifo", {}),

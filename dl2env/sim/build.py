@@ -51,6 +51,7 @@ def build_state(
         entries=np.zeros((num_envs, max_jobs, entries), st.ENTRY_DTYPE),
         servers=np.zeros((num_envs, num_servers), st.SERVER_DTYPE),
         server_jobs=np.zeros((num_envs, num_servers, jobs_on_server), np.int32),
+        server_entries=np.zeros((num_envs, num_servers, jobs_on_server), np.int16),
         num_fit=np.zeros((num_envs, len(demands)), np.int32),
         specs=specs,
         types=speed.types,

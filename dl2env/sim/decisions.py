@@ -135,48 +135,53 @@ def fill_window(state, b):
 
 @kernel
 def spread_stretch(state, b, s, source):
-    """Passes the stretch of server s's link on to the jobs that communicate over it, except `source`.
+    """Brings the stretch of the jobs that communicate over server s's link up to date, except that of job `source`.
 
     Within an interval tasks are only added, so a job's stretch can only grow.
     """
     env = state.env[b]
-    jobs = state.jobs[b]
     server = state.servers[b, s]
-    stretch = link_stretch(server.link_jobs, state.rules[0].link_sharing)
+    sharing = state.rules[0].link_sharing
     e = b % state.best_speed.shape[0]
     for m in range(server.num_jobs):
         j = state.server_jobs[b, s, m]
-        job = jobs[j]
-        if j != source and job.is_on_network and stretch > job.stretch:
+        job = state.jobs[b, j]
+        if j == source or not job.is_on_network:
+            continue
+        job_type = state.types[job.type]
+        stretch = link_stretch(server, state.entries[b, j, state.server_entries[b, s, m]], job_type.link_use, sharing)
+        if stretch > job.stretch:
             env.slowdown_sum += 1.0 / job.stretch - 1.0 / stretch
             job.stretch = stretch
-            refresh_speed(env, job, state.types[job.type], state.estimate[e, job.type], state.best_speed[e, job.type])
+            refresh_speed(env, job, job_type, state.estimate[e, job.type], state.best_speed[e, job.type])
             write_row(state, b, j)
 
 
 @kernel
-def join_network(state, b, i, new_entry):
-    """Books the links that job i uses after its newest task, and what that does to it and to others."""
+def use_links(state, b, i, entry, num_tasks):
+    """Books the link use of job i's newest tasks, and what it does to the stretch of the job and of its neighbours."""
     job = state.jobs[b, i]
-    if not uses_network(job, state.types[job.type].architecture):
+    job_type = state.types[job.type]
+    if not uses_network(job, job_type.architecture):
         return
-    first = 0
-    if job.is_on_network:
-        if not new_entry:
-            return
-        first = job.num_entries - 1
-    job.is_on_network = True
+    first = entry
+    last = entry
+    if not job.is_on_network:  # tasks placed before count from now on
+        job.is_on_network = True
+        first = 0
+        last = job.num_entries - 1
     sharing = state.rules[0].link_sharing
     stretch = job.stretch
-    for e in range(first, job.num_entries):
-        s = state.entries[b, i, e].server
-        server = state.servers[b, s]
-        server.link_jobs += 1
-        stretch = max(stretch, link_stretch(server.link_jobs, sharing))
+    for e in range(first, last + 1):
+        own = state.entries[b, i, e]
+        server = state.servers[b, own.server]
+        added = num_tasks if first == last else own.workers + own.ps
+        server.link_use += job_type.link_use * added
+        stretch = max(stretch, link_stretch(server, own, job_type.link_use, sharing))
     state.env[b].slowdown_sum += 1.0 / job.stretch - 1.0 / stretch
     job.stretch = stretch
     if sharing > 0.0:
-        for e in range(first, job.num_entries):
+        for e in range(first, last + 1):
             spread_stretch(state, b, state.entries[b, i, e].server, i)
 
 
@@ -202,14 +207,18 @@ def place(state, b, i, kind):
         env.busy_servers += 1
     cpus, gpus = action_demand(job_type, kind)
     exhausted = take(env, servers, state.specs, s, cpus, gpus, rules.load_by_sum, state.demands, state.num_fit[b])
-    new_entry = add_tasks(job, i, s, entries, servers, state.server_jobs[b], kind != PS, kind != WORKER)
+    num_workers = int(kind != PS)
+    num_ps = int(kind != WORKER)
+    entry = add_tasks(
+        job, i, s, entries, servers, state.server_jobs[b], state.server_entries[b], num_workers, num_ps
+    )
     share = 0.0
     if rules.total_cpus > 0:
         share = (job.workers * job_type.worker_cpus + job.ps * job_type.ps_cpus) / rules.total_cpus
     if rules.total_gpus > 0:
         share = max(share, (job.workers * job_type.worker_gpus + job.ps * job_type.ps_gpus) / rules.total_gpus)
     job.dominant_share = share
-    join_network(state, b, i, new_entry)
+    use_links(state, b, i, entry, num_workers + num_ps)
     e = b % state.best_speed.shape[0]
     refresh_speed(env, job, job_type, state.estimate[e, job.type], state.best_speed[e, job.type])
     write_row(state, b, i)

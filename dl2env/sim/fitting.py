@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dl2env.jit import allocating_kernel, kernel
 from dl2env.sim.decisions import write_row
-from dl2env.sim.features import write_cluster
+from dl2env.sim.features import write_cluster, write_job_progress
 from dl2env.sim.speeds import refresh_speed
 from dl2env.speed.fitted import add_sample, fill_estimate, solve_fit
 
@@ -39,5 +39,10 @@ def refit_estimates(state, is_due):
             i = state.active[b, k]
             job = state.jobs[b, i]
             refresh_speed(env, job, state.types[job.type], state.estimate[b, job.type], state.best_speed[b, job.type])
-            write_row(state, b, i)
+            if job.slot >= 0:
+                row = state.obs_jobs[b, job.slot]
+                write_job_progress(
+                    row, state.type_features.shape[1], job, state.best_speed[b, job.type], rules.interval_s
+                )
+                write_row(state, b, i)
         write_cluster(state.obs_cluster[b], env, rules, state.servers.shape[1])

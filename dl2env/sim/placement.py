@@ -105,23 +105,24 @@ def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
 
 
 @inline_kernel
-def add_tasks(job, i, s, entries, servers, server_jobs, num_workers, num_ps):
-    """Books tasks of job i on server s; True when the job was not there before."""
+def add_tasks(job, i, s, entries, servers, server_jobs, server_entries, num_workers, num_ps):
+    """Books tasks of job i on server s and returns the entry that holds them."""
     job.workers += num_workers
     job.ps += num_ps
     for e in range(job.num_entries):
         if entries[e].server == s:
             entries[e].workers += num_workers
             entries[e].ps += num_ps
-            return False
+            return e
     entry = entries[job.num_entries]
     entry.server = s
     entry.workers = num_workers
     entry.ps = num_ps
-    job.num_entries += 1
     server_jobs[s, servers[s].num_jobs] = i
+    server_entries[s, servers[s].num_jobs] = job.num_entries
     servers[s].num_jobs += 1
-    return True
+    job.num_entries += 1
+    return job.num_entries - 1
 
 
 @inline_kernel
@@ -162,7 +163,7 @@ def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
         server.free_cpus = specs[s].cpus
         server.free_gpus = specs[s].gpus
         server.num_jobs = 0
-        server.link_jobs = 0
+        server.link_use = 0.0
         env.free_cpus += specs[s].cpus
         env.free_gpus += specs[s].gpus
     for d in range(demands.shape[0]):

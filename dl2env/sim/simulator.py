@@ -26,6 +26,7 @@ _MUTABLE = (
     "entries",
     "servers",
     "server_jobs",
+    "server_entries",
     "num_fit",
     "estimate",
     "best_speed",

@@ -10,9 +10,16 @@ from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER
 
 
 @inline_kernel
-def link_stretch(link_jobs, link_sharing):
-    """How much longer a transfer takes when `link_jobs` jobs communicate over the link."""
-    return 1.0 + link_sharing * (link_jobs - 1) if link_jobs > 1 else 1.0
+def link_stretch(server, entry, own_use, link_sharing):
+    """How much longer a job's transfers take on a server, by the link use of the other jobs' tasks there.
+
+    Args:
+        server: SERVER_DTYPE record.
+        entry: ENTRY_DTYPE of the job there.
+        own_use: Link use of each of its tasks.
+        link_sharing: Strength of the effect.
+    """
+    return 1.0 + link_sharing * max(server.link_use - own_use * (entry.workers + entry.ps), 0.0)
 
 
 @kernel
@@ -34,17 +41,19 @@ def true_step_time(job, job_type, compute_s, entries, servers, specs, rules):
     slowest_s = 0.0
     most_local = 0
     worst_bytes = 0.0  # stretched share of S_w through the busiest link
+    worker_stretch = 1.0
     ps_stretch = 1.0
     stretch = 1.0
     for e in range(job.num_entries):
         entry = entries[e]
         here = 1.0
         if job.is_on_network:
-            here = link_stretch(servers[entry.server].link_jobs, rules.link_sharing)
+            here = link_stretch(servers[entry.server], entry, job_type.link_use, rules.link_sharing)
             stretch = max(stretch, here)
         if entry.workers > 0:
             slowest_s = max(slowest_s, compute_s[specs[entry.server].gpu_kind])
             most_local = max(most_local, entry.workers)
+            worker_stretch = max(worker_stretch, here)
         if architecture == PS_WORKER:
             if entry.ps > 0:
                 ps_stretch = max(ps_stretch, here)
@@ -60,6 +69,7 @@ def true_step_time(job, job_type, compute_s, entries, servers, specs, rules):
         weight_s = (
             job_type.ethernet_s * worst_bytes
             + job_type.weight_pcie_s
+            + job_type.exchange_s * worker_stretch
             + job_type.ps_service_s * workers / num_ps * ps_stretch
         )
     elif architecture == ALL_REDUCE:

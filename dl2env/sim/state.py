@@ -73,8 +73,8 @@ SERVER_DTYPE = np.dtype(
         ("load", np.float64),  # used units: sum of fractions, or plain sum (released DL2)
         ("free_cpus", np.int32),
         ("free_gpus", np.int32),
+        ("link_use", np.float64),  # sum of the link use of the tasks here whose jobs are on the network
         ("num_jobs", np.int16),  # jobs with a task here
-        ("link_jobs", np.int16),  # of these, jobs that use the link
     ],
     align=True,
 )
@@ -130,6 +130,7 @@ class State(NamedTuple):
     entries: NDArray[np.void]  # (B, N, E) ENTRY_DTYPE: where a job's tasks are
     servers: NDArray[np.void]  # (B, S) SERVER_DTYPE
     server_jobs: NDArray[np.int32]  # (B, S, M) indices of the jobs on a server
+    server_entries: NDArray[np.int16]  # (B, S, M) which entry of that job the server is
     num_fit: NDArray[np.int32]  # (B, D) servers that can hold a demand class
     specs: NDArray[np.void]  # (S,) SERVER_SPEC_DTYPE
     types: NDArray[np.void]  # (T,) speed.parameters.TYPE_DTYPE

@@ -39,6 +39,7 @@ class StepTime(NamedTuple):
         compute_s: T_c, on the slowest GPU kind used.
         ethernet_s: Part of T_w on the network, stretched by other jobs.
         local_s: Part of T_w on PCIe or NVLink.
+        exchange_s: Part of T_w that a worker's own sending and receiving takes, stretched by other jobs.
         service_s: Part of T_w that parameter servers take to receive, apply and send, stretched likewise.
         overhead_s: T_o, coordination.
         total_s: The step; infinite when the job cannot train.
@@ -48,6 +49,7 @@ class StepTime(NamedTuple):
     compute_s: NDArray[np.float64]
     ethernet_s: NDArray[np.float64]
     local_s: NDArray[np.float64]
+    exchange_s: NDArray[np.float64]
     service_s: NDArray[np.float64]
     overhead_s: NDArray[np.float64]
     total_s: NDArray[np.float64]
@@ -78,13 +80,28 @@ def analytic_parameters(
     for i, job_type in enumerate(job_types):
         _fill_type(types[i], job_type, cluster, hardware, max_workers, max_ps)
         compute_s[i] = [compute_seconds(job_type, gpu, hardware) for gpu in gpus]
-    return SpeedParameters(
+    parameters = SpeedParameters(
         types=types,
         compute_s=compute_s,
         table=np.zeros((len(job_types), 0, 0)),
         gpu_kinds=kinds,
         type_names=tuple(job_type.name for job_type in job_types),
     )
+    types["link_use"] = link_use(parameters)
+    return parameters
+
+
+def link_use(parameters: SpeedParameters) -> NDArray[np.float64]:
+    """(T,) share of a step in which a job communicates, without contention, in the smallest allocation that does.
+
+    That is one worker and one parameter server, or two all-reduce workers, on separate servers; 0 for architectures that
+    stay on one server. It stands for how busy one task keeps its server's link.
+    """
+    step_s, communication_s = np.moveaxis(isolated_step_time(parameters, 2, 1), -1, 0)
+    uses_ps = parameters.types["max_ps"] > 0
+    rows = np.arange(len(parameters.types))
+    cell = (rows, np.where(uses_ps, 1, 2), np.where(uses_ps, 1, 0))
+    return np.where(np.isfinite(step_s[cell]), communication_s[cell] / step_s[cell], 0.0)
 
 
 def _gpu_kinds(cluster: ClusterConfig) -> tuple[str, ...]:
@@ -149,6 +166,7 @@ def _fill_type(
         "ethernet_s": traffic / ethernet if architecture in (PS_WORKER, ALL_REDUCE) else 0.0,
         "weight_pcie_s": traffic / pcie if on_gpu and architecture in (PS_WORKER, LOCAL_PS) else 0.0,
         "nvlink_s": traffic / nvlink if architecture in (ALL_REDUCE, PEARL) else 0.0,
+        "exchange_s": traffic / job_type.worker_bytes_per_s if uses_ps and job_type.worker_bytes_per_s else 0.0,
         "ps_service_s": traffic / job_type.ps_bytes_per_s if uses_ps and job_type.ps_bytes_per_s else 0.0,
         "worker_cost_s": job_type.worker_cost_s,
         "ps_cost_s": job_type.ps_cost_s,
@@ -233,15 +251,16 @@ def step_time(
     ethernet_s = types["ethernet_s"] * bytes_factor
     uses_nvlink = ((architecture == ALL_REDUCE) & (total_w > 1)) | (architecture == PEARL)
     local_s = types["weight_pcie_s"] + np.where(uses_nvlink, types["nvlink_s"], 0.0)
+    exchange_s = types["exchange_s"] * np.where(n_w > 0, factor, 1.0).max(axis=-1)
     ps_stretch = np.where(n_p > 0, factor, 1.0).max(axis=-1)
     service_s = np.where(uses_ps, types["ps_service_s"] * total_w / safe_p * ps_stretch, 0.0)
     overhead_s = types["fixed_s"] + types["worker_cost_s"] * total_w + types["ps_cost_s"] * total_p
 
-    weight_s = ethernet_s + local_s + service_s
+    weight_s = ethernet_s + local_s + exchange_s + service_s
     parts = (input_s, compute_s, weight_s)
     busy_s = np.maximum.reduce(parts) if ideal_overlap else input_s + compute_s + weight_s
     total_s = np.where(can_train, busy_s + overhead_s, np.inf)
-    return StepTime(input_s, compute_s, ethernet_s, local_s, service_s, overhead_s, total_s)
+    return StepTime(input_s, compute_s, ethernet_s, local_s, exchange_s, service_s, overhead_s, total_s)
 
 
 def isolated_step_time(
@@ -265,7 +284,7 @@ def isolated_step_time(
 
     Returns:
         (T, W + 2, P + 2, 2): step seconds, and of these the communication seconds that link stretch multiplies
-        (Ethernet and parameter-server service). (inf, 0) where the job cannot train; types without parameter servers
+        (Ethernet, the workers' exchange and parameter-server service). (inf, 0) where the job cannot train; types without parameter servers
         train at P = 0 only.
     """
     types = parameters.types[:, None, None]
@@ -285,7 +304,7 @@ def isolated_step_time(
     service_s = np.where(uses_ps, types["ps_service_s"] * w / safe_p, 0.0)
     overhead_s = types["fixed_s"] + types["worker_cost_s"] * w + types["ps_cost_s"] * p
 
-    communication_s = ethernet_s + service_s
+    communication_s = ethernet_s + types["exchange_s"] + service_s
     parts = (input_s, compute_s, communication_s + local_s)
     busy_s = np.maximum.reduce(np.broadcast_arrays(*parts)) if ideal_overlap else parts[0] + parts[1] + parts[2]
     can_train = (w > 0) & np.where(uses_ps, p > 0, p == 0) & ((architecture != SINGLE) | (w == 1))

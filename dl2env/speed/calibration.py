@@ -2,12 +2,13 @@
 
 With one task per server and no contention, a step of a synchronous job takes
 
-    T(w, p) = T_known(w) + a / w + e max(1, w / p) + f + r w / p + c_w w + c_p p
+    T(w, p) = T_known(w, p) + a / w + x + r w / p + c_w w + c_p p
 
-with `a` computation, `e` Ethernet, `f` fixed time, `r` parameter-server (PS) service and `c_w`, `c_p` coordination;
-T_known is the time on PCIe. An asynchronous job has `a` instead of `a / w`. The fit minimises the relative error of T
-by non-negative least squares. Two terms are bounded below by the hardware: computation cannot be faster than the
-processor's peak, Ethernet not faster than the network card with its efficiency.
+with `a` computation, `x` a worker's own exchange of weights, `r` parameter-server (PS) service and `c_w`, `c_p`
+coordination. T_known is not fitted: the time on PCIe, and on Ethernet at the rate of the network card. An asynchronous
+job has `a` instead of `a / w`. The fit minimises the relative error of T by non-negative least squares; computation
+cannot be faster than the processor's peak. A constant cost that is no communication cannot be told from the exchange:
+all of it counts as exchange (an assumption).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _UNFITTED: Mapping[str, Any] = {
     "compute_efficiency": None,
     "memory_efficiency": None,
     "ethernet_bytes_per_s": None,
+    "worker_bytes_per_s": None,
     "ps_bytes_per_s": None,
     "worker_cost_s": 0.0,
     "ps_cost_s": 0.0,
@@ -46,8 +48,7 @@ class JobTypeFit:
 
     Attributes:
         job_type: The type with the fitted values.
-        values: The fitted values alone, rounded to four digits. A rate that is left out is the hardware's (Ethernet)
-            or unlimited (PS service).
+        values: The fitted values alone, rounded to four digits. A rate that is left out is unlimited.
         num_cells: Measured (worker, PS) cells that the fit used.
         num_failed: Failed runs that were left out.
         mean_error: Mean absolute relative error of the step time over the cells.
@@ -62,18 +63,14 @@ class JobTypeFit:
     max_error: float
 
 
-def fit_job_type(
-    job_type: JobType, table: TypeTable, hardware: Hardware, gpu: str, *, fit_fixed: bool = True
-) -> JobTypeFit:
-    """Fits efficiency, Ethernet and PS rates, and costs of a type; values it had before are forgotten.
+def fit_job_type(job_type: JobType, table: TypeTable, hardware: Hardware, gpu: str) -> JobTypeFit:
+    """Fits efficiency, worker and PS rates, and costs of a type; values it had before are forgotten.
 
     Args:
         job_type: What a step needs. Its PCIe rate is kept.
         table: Measured speeds; only cells marked MEASURED count.
         hardware: Where the speeds were measured.
         gpu: GPU kind there.
-        fit_fixed: Allow a fixed time per step. Without it the exchange of weights has to explain all time that does not
-            depend on the allocation.
 
     Raises:
         Dl2EnvError: The type has no PSs, or too few cells were measured.
@@ -93,16 +90,16 @@ def fit_job_type(
 
     fraction: NDArray[np.float64] = workers ** (-1.0 if job_type.synchronous else 0.0)
     ratio = workers / ps
-    terms = np.stack([fraction, np.maximum(1.0, ratio), np.ones_like(ratio), ratio, workers, ps], axis=1)
+    terms = np.stack([fraction, np.ones_like(ratio), ratio, workers, ps], axis=1)
     peak = dataclasses.replace(job_type, compute_efficiency=1.0, memory_efficiency=1.0)
     peak_s = compute_seconds(peak, hardware.gpu(gpu), hardware)
-    card_s = job_type.weight_traffic_bytes / hardware.effective_ethernet
-    least = np.array([peak_s, card_s, 0.0, 0.0, 0.0, 0.0])
-    columns = terms * (np.array([1, 1, 1 if fit_fixed else 0, 1, 1, 1]) / step_s[:, None])
-    rest = 1.0 - (terms @ least + _pcie_seconds(job_type, hardware, fraction)) / step_s
+    card_s = job_type.weight_traffic_bytes / hardware.effective_ethernet * np.maximum(1.0, ratio)
+    least = np.array([peak_s, 0.0, 0.0, 0.0, 0.0])
+    columns = terms / step_s[:, None]
+    rest = 1.0 - (terms @ least + card_s + _pcie_seconds(job_type, hardware, fraction)) / step_s
     solution = nnls_gram(np.ascontiguousarray(columns.T @ columns), columns.T @ rest) + least
 
-    values = _as_values(job_type, solution, peak_s, card_s)
+    values = _as_values(job_type, solution, peak_s)
     fitted = dataclasses.replace(job_type, **values)
     error = np.abs(_model_seconds(fitted, hardware, gpu, usable.shape)[usable] / step_s - 1.0)
     return JobTypeFit(
@@ -118,16 +115,16 @@ def _pcie_seconds(job_type: JobType, hardware: Hardware, fraction: NDArray[np.fl
     return (job_type.input_bytes * fraction + job_type.weight_traffic_bytes) / rate
 
 
-def _as_values(job_type: JobType, solution: NDArray[np.float64], peak_s: float, card_s: float) -> dict[str, Any]:
-    compute_s, ethernet_s, fixed_s, service_s, worker_cost_s, ps_cost_s = (float(value) for value in solution)
+def _as_values(job_type: JobType, solution: NDArray[np.float64], peak_s: float) -> dict[str, Any]:
+    compute_s, exchange_s, service_s, worker_cost_s, ps_cost_s = (float(value) for value in solution)
     traffic = job_type.weight_traffic_bytes
     efficiency = min(_round(peak_s / compute_s), 1.0)
     values: dict[str, float] = {"compute_efficiency": efficiency, "memory_efficiency": efficiency}
-    if ethernet_s > 1.001 * card_s:
-        values["ethernet_bytes_per_s"] = _round(traffic / ethernet_s)
+    if exchange_s > 1e-6:
+        values["worker_bytes_per_s"] = _round(traffic / exchange_s)
     if service_s > 1e-6:
         values["ps_bytes_per_s"] = _round(traffic / service_s)
-    costs = {"worker_cost_s": worker_cost_s, "ps_cost_s": ps_cost_s, "fixed_s": fixed_s}
+    costs = {"worker_cost_s": worker_cost_s, "ps_cost_s": ps_cost_s}
     return {**values, **{name: _round(value) for name, value in costs.items() if value > 1e-6}}
 
 

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def link_stretch(link_jobs: ArrayLike, link_sharing: float) -> NDArray[np.float64]:
-    """How much longer communication takes on a link that several jobs use.
+def link_stretch(others_use: ArrayLike, link_sharing: float) -> NDArray[np.float64]:
+    """How much longer communication takes on a link that other jobs use.
 
     Args:
-        link_jobs: Jobs that communicate over the link.
-        link_sharing: Share of the communication time that others stretch, 0 (isolated links) to 1 (fair sharing).
+        others_use: Sum of the link use of other jobs' tasks on the server, each in 0..1.
+        link_sharing: Strength of the effect, see `ClusterConfig.link_sharing`.
 
     Returns:
-        Factor of at least 1: 1 + link_sharing * (link_jobs - 1).
+        Factor of at least 1: 1 + link_sharing * others_use.
     """
-    return np.asarray(1.0 + link_sharing * np.maximum(np.asarray(link_jobs, dtype=np.float64) - 1.0, 0.0))
+    return np.asarray(1.0 + link_sharing * np.asarray(others_use, dtype=np.float64))
 
 
 def link_share(workers_here: ArrayLike, ps_here: ArrayLike, workers: ArrayLike, ps: ArrayLike) -> NDArray[np.float64]:

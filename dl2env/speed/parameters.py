@@ -34,10 +34,12 @@ TYPE_DTYPE = np.dtype(
         ("ethernet_s", np.float64),  # S_w / (B_ethernet * efficiency), link to itself
         ("weight_pcie_s", np.float64),  # S_w / (B_pcie * efficiency); 0 where the architecture does not use it
         ("nvlink_s", np.float64),  # S_w / (B_nvlink * efficiency)
+        ("exchange_s", np.float64),  # S_w / R_worker, a worker's own sending and receiving; 0: unlimited
         ("ps_service_s", np.float64),  # S_w / R_ps, one worker served by one PS; 0: unlimited
         ("worker_cost_s", np.float64),  # coordination cost per worker
         ("ps_cost_s", np.float64),  # coordination cost per PS
         ("fixed_s", np.float64),  # per-step overhead that no allocation changes
+        ("link_use", np.float64),  # share of time a task keeps its server's link busy, 0..1
         ("weight_bytes", np.float64),  # trainable bytes, for the cost of scaling
     ],
     align=True,

@@ -23,6 +23,7 @@ FIT_FIELDS = (
     "ethernet_bytes_per_s",
     "pcie_bytes_per_s",
     "nvlink_bytes_per_s",
+    "worker_bytes_per_s",
     "ps_bytes_per_s",
     "worker_cost_s",
     "ps_cost_s",
@@ -57,6 +58,8 @@ class JobType:
         ethernet_bytes_per_s: Effective Ethernet rate of a worker; overrides link bandwidth times efficiency.
         pcie_bytes_per_s: Effective PCIe rate, likewise.
         nvlink_bytes_per_s: Effective NVLink rate, likewise.
+        worker_bytes_per_s: Rate at which a worker itself sends and receives weight traffic (serialising, copying, the
+            network stack); None: unlimited.
         ps_bytes_per_s: Rate at which one PS serves weight traffic; None: unlimited.
         worker_cost_s: Coordination time of a step per worker.
         ps_cost_s: Coordination time of a step per PS.
@@ -85,6 +88,7 @@ class JobType:
     ethernet_bytes_per_s: float | None = None
     pcie_bytes_per_s: float | None = None
     nvlink_bytes_per_s: float | None = None
+    worker_bytes_per_s: float | None = None
     ps_bytes_per_s: float | None = None
     worker_cost_s: float = 0.0
     ps_cost_s: float = 0.0
@@ -128,6 +132,7 @@ _POSITIVE = (
     "ethernet_bytes_per_s",
     "pcie_bytes_per_s",
     "nvlink_bytes_per_s",
+    "worker_bytes_per_s",
     "ps_bytes_per_s",
     "max_workers",
 )
@@ -277,6 +282,7 @@ _LOG_SCALES: dict[str, tuple[str, float, float]] = {
     "batch": ("batch_size", 1.0, 1e5),
     "compute_efficiency": ("compute_efficiency", 1e-4, 1.0),
     "ethernet_rate": ("ethernet_bytes_per_s", 1e6, 1e11),
+    "worker_rate": ("worker_bytes_per_s", 1e6, 1e11),
     "ps_rate": ("ps_bytes_per_s", 1e6, 1e11),
     "worker_cost": ("worker_cost_s", 1e-5, 10.0),
     "ps_cost": ("ps_cost_s", 1e-5, 10.0),

@@ -39,7 +39,9 @@ class JobType:
     ethernet_s: float
     weight_pcie_s: float
     nvlink_s: float
+    exchange_s: float
     ps_service_s: float
+    link_use: float
     worker_cost_s: float
     ps_cost_s: float
     fixed_s: float

@@ -19,7 +19,7 @@ class _Stretched(Links):
     def __init__(self, factor: float) -> None:
         self.factor = factor
 
-    def stretch(self, server_id: int) -> float:
+    def stretch(self, server_id: int, job: Job) -> float:
         return self.factor
 
 

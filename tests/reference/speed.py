@@ -13,31 +13,33 @@ from tests.reference.cluster import Cluster, Job, JobType
 
 
 class Links:
-    """Who shares which server's link at one moment.
+    """Whose tasks keep which server's link busy at one moment.
 
     Args:
         jobs: Every job that holds tasks.
         num_servers: Number of servers.
-        link_sharing: Share of communication that other jobs on the link stretch.
+        link_sharing: Strength with which other jobs' link use stretches communication.
     """
 
     def __init__(self, jobs: list[Job], num_servers: int, link_sharing: float) -> None:
-        self.num_jobs = [0] * num_servers
+        self.users: list[list[Job]] = [[] for _ in range(num_servers)]
         self.link_sharing = link_sharing
         for job in jobs:
             if job.is_on_network:
                 for server_id in job.tasks:
-                    self.num_jobs[server_id] += 1
+                    self.users[server_id].append(job)
 
-    def stretch(self, server_id: int) -> float:
-        """Factor by which communication over the server's link takes longer."""
-        return 1.0 + self.link_sharing * (self.num_jobs[server_id] - 1)
+    def stretch(self, server_id: int, job: Job) -> float:
+        """Factor by which the job's communication over the server's link takes longer."""
+        others = [user for user in self.users[server_id] if user is not job]
+        use = sum(user.type.link_use * (user.tasks[server_id].workers + user.tasks[server_id].ps) for user in others)
+        return 1.0 + self.link_sharing * use
 
     def job_stretch(self, job: Job) -> float:
         """The largest stretch over the job's servers, 1 off the network."""
         if not job.is_on_network:
             return 1.0
-        return max(self.stretch(server_id) for server_id in job.tasks)
+        return max(self.stretch(server_id, job) for server_id in job.tasks)
 
 
 class TrueSpeed:
@@ -85,20 +87,23 @@ class TrueSpeed:
         kind, workers, ps = job.type, job.workers, job.ps
         is_spread = len(job.tasks) >= 2
         if kind.architecture == PS_WORKER:
-            ethernet_s, service_stretch = 0.0, 1.0
+            ethernet_s, exchange_stretch, service_stretch = 0.0, 1.0, 1.0
             if is_spread:
                 ethernet_s = kind.ethernet_s * max(
-                    links.stretch(s) * (t.workers * (ps - t.ps) + t.ps * (workers - t.workers)) / ps
+                    links.stretch(s, job) * (t.workers * (ps - t.ps) + t.ps * (workers - t.workers)) / ps
                     for s, t in job.tasks.items()
                 )
-                service_stretch = max(links.stretch(s) for s, t in job.tasks.items() if t.ps > 0)
-            return ethernet_s + kind.weight_pcie_s + kind.ps_service_s * workers / ps * service_stretch
+                exchange_stretch = max(links.stretch(s, job) for s, t in job.tasks.items() if t.workers > 0)
+                service_stretch = max(links.stretch(s, job) for s, t in job.tasks.items() if t.ps > 0)
+            exchange_s = kind.exchange_s * exchange_stretch
+            service_s = kind.ps_service_s * workers / ps * service_stretch
+            return ethernet_s + kind.weight_pcie_s + exchange_s + service_s
         if kind.architecture == ALL_REDUCE:
             if workers == 1:
                 return 0.0
             if not is_spread:
                 return kind.nvlink_s
-            return kind.ethernet_s * max(links.stretch(s) for s in job.tasks) + kind.nvlink_s
+            return kind.ethernet_s * max(links.stretch(s, job) for s in job.tasks) + kind.nvlink_s
         if kind.architecture == LOCAL_PS:
             return kind.weight_pcie_s
         if kind.architecture == PEARL:

@@ -56,18 +56,18 @@ def random_config(rng: np.random.Generator, faithful: bool) -> EnvConfig:
             speed_noise=float(rng.choice([0.0, 0.3])),
         )
     groups = tuple(
-        ServerGroup(int(rng.integers(1, 5)), int(rng.integers(4, 9)), int(rng.integers(2, 7)), GPU_KINDS[kind])
-        for kind in range(int(rng.integers(1, 4)))
+        ServerGroup(int(rng.integers(1, 4)), int(rng.integers(4, 25)), int(rng.integers(2, 13)), GPU_KINDS[kind])
+        for kind in range(int(rng.choice([1, 2, 2, 3])))
     )
     is_measured = faithful or _flip(rng, 0.2)
     return EnvConfig(
         cluster=ClusterConfig(
             servers=groups,
-            link_sharing=float(rng.choice([0.0, 0.3, 1.0])),
+            link_sharing=float(rng.choice([0.0, 0.3, 0.3, 1.0])),
             pcie_group=int(rng.choice([0, 2, 4])),
         ),
         workload=WorkloadConfig(
-            num_jobs=int(rng.integers(1, 12)), max_workers=int(rng.integers(1, 7)), max_ps=int(rng.integers(1, 6))
+            num_jobs=int(rng.integers(2, 13)), max_workers=int(rng.integers(1, 7)), max_ps=int(rng.integers(1, 7))
         ),
         speed=SpeedConfig(
             model="measured" if is_measured else "analytic",
@@ -76,7 +76,7 @@ def random_config(rng: np.random.Generator, faithful: bool) -> EnvConfig:
         ),
         estimate=EstimateConfig(kind=rng.choice(["exact", "noisy", "fitted"]), noise=0.2),
         dynamics=dynamics,
-        observation=ObservationConfig(window=int(rng.integers(1, 9)), type_encoding="one_hot"),
+        observation=ObservationConfig(window=int(rng.integers(1, 10)), type_encoding="one_hot"),
     )
 
 
@@ -86,6 +86,7 @@ def random_parameters(rng: np.random.Generator, config: EnvConfig) -> SpeedParam
     architectures = [PS_WORKER] * 3 if is_measured else [*ARCHITECTURES.values(), PS_WORKER]
     types = np.zeros(len(architectures), TYPE_DTYPE)
     cap_workers, cap_ps = config.workload.max_workers, config.workload.max_ps
+    most_cpus = int(rng.choice([1, 4]))
     for record, architecture in zip(types, architectures, strict=True):
         uses_ps = architecture == PS_WORKER
         record["architecture"] = architecture
@@ -93,9 +94,9 @@ def random_parameters(rng: np.random.Generator, config: EnvConfig) -> SpeedParam
         record["max_workers"] = 1 if architecture == SINGLE else rng.integers(1, cap_workers + 1)
         record["max_ps"] = rng.integers(1, cap_ps + 1) if uses_ps else 0
         # Every server has at least 4 CPU and 2 GPU units, but not always room for a bundle.
-        record["worker_cpus"], record["worker_gpus"] = rng.integers(0, 5), rng.integers(1, 3)
+        record["worker_cpus"], record["worker_gpus"] = rng.integers(0, 1 + most_cpus), rng.choice([0, 1, 1, 2])
         if uses_ps:
-            record["ps_cpus"], record["ps_gpus"] = rng.integers(1, 5), rng.choice([0, 0, 0, 1])
+            record["ps_cpus"], record["ps_gpus"] = rng.integers(1, 1 + most_cpus), rng.choice([0, 0, 0, 1])
         record["batch_size"] = rng.choice([1.0, 32.0, 100.0])
         record["weight_bytes"] = rng.uniform(1e6, 1e10)
         for field in ("input_s", "fixed_s", "worker_cost_s", "ps_cost_s"):
@@ -103,7 +104,12 @@ def random_parameters(rng: np.random.Generator, config: EnvConfig) -> SpeedParam
         record["ethernet_s"] = rng.uniform(0.0, 1.0) if architecture in (PS_WORKER, ALL_REDUCE) else 0.0
         record["weight_pcie_s"] = rng.uniform(0.0, 0.2) if architecture in (PS_WORKER, LOCAL_PS) else 0.0
         record["nvlink_s"] = rng.uniform(0.0, 0.2) if architecture in (ALL_REDUCE, PEARL) else 0.0
-        record["ps_service_s"] = rng.uniform(0.0, 0.5) * _flip(rng) if uses_ps else 0.0
+        record["exchange_s"] = rng.uniform(0.0, 0.5) * _flip(rng) if uses_ps else 0.0
+        record["link_use"] = rng.uniform(0.0, 1.0)
+        if uses_ps:
+            record["exchange_s"] = rng.uniform(0.0, 0.5) * _flip(rng)
+            record["ps_service_s"] = rng.uniform(0.0, 0.5) * _flip(rng)
+        record["link_use"] = rng.uniform(0.0, 1.0) if architecture in (PS_WORKER, ALL_REDUCE) else 0.0
     compute_s = rng.uniform(0.01, 1.0, size=(len(types), len(GPU_KINDS)))
     table = np.zeros((len(types), 0, 0))
     if is_measured:
@@ -127,14 +133,14 @@ def random_workload(
     """
     interval_s = config.dynamics.interval_s
     num_jobs = int(rng.integers(1, config.workload.num_jobs + 1))
-    gaps = rng.exponential(0.7, num_jobs) + rng.choice([0.0, 9.0], num_jobs, p=[0.9, 0.1])
+    gaps = rng.exponential(0.4, num_jobs) + rng.choice([0.0, 9.0], num_jobs, p=[0.95, 0.05])
     arrivals = np.cumsum(gaps) - (gaps[0] if _flip(rng) else 0.0)
     if _flip(rng):
         arrivals = np.floor(arrivals)  # several arrive at once, exactly at an interval's start
     arrivals -= max(0.0, np.ceil(arrivals[0]) - (config.dynamics.max_intervals - 1))  # admit one within the limit
     type_idx = rng.integers(0, len(parameters.types), num_jobs)
     samples_per_epoch = rng.uniform(1.0, 500.0, num_jobs)
-    ideal_intervals = rng.lognormal(-0.5, 1.0, num_jobs)
+    ideal_intervals = rng.lognormal(0.3, 1.0, num_jobs)
     epochs = ideal_intervals * interval_s * np.asarray(best_speed)[type_idx] / samples_per_epoch
     return Workload(
         arrival_s=arrivals * interval_s,

@@ -111,7 +111,7 @@ def compare_episodes(rng: np.random.Generator, sim: ClusterSimulator) -> None:
         references.append(ReferenceSimulator(config, parameters, known, workload, sim.state.type_features))
         compare_states(sim, b, references[b], Comparison(f"environment {b} after load, {config}"))
 
-    void_share, illegal_share = rng.choice([0.02, 0.2]), rng.choice([0.0, 0.02, 0.3])
+    void_share, illegal_share = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.01, 0.1])
     for number in range(MAX_STEPS):
         actions = [random_action(rng, reference.mask(), void_share, illegal_share) for reference in references]
         was_over = [reference.is_over for reference in references]

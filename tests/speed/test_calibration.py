@@ -19,11 +19,10 @@ from tests.speed.cases import HARDWARE, job_type, parameters
 TRUTH = dict(
     compute_efficiency=0.25,
     memory_efficiency=0.25,
-    ethernet_bytes_per_s=6e8,
+    worker_bytes_per_s=6e8,
     ps_bytes_per_s=1e9,
     worker_cost_s=0.02,
     ps_cost_s=0.005,
-    fixed_s=0.3,
 )
 
 
@@ -40,18 +39,18 @@ def test_recovers_the_constants_behind_a_table(synchronous):
     start = job_type(synchronous=synchronous, fixed_s=9.0)  # earlier fits are forgotten
     fit = fit_job_type(start, speeds(truth), HARDWARE, "slow")
     assert fit.mean_error < 1e-3
-    if synchronous:  # asynchronous jobs cannot tell computation from fixed time
+    if synchronous:  # asynchronous jobs cannot tell computation from exchange
         assert fit.values == pytest.approx(TRUTH, rel=2e-3)
     assert fit.num_cells == 81 and fit.num_failed == 0
 
 
 def test_hardware_bounds_the_fit():
-    # Faster than the processor and the network card allow.
-    kind = job_type(compute_efficiency=1.0, memory_efficiency=1.0, ethernet_bytes_per_s=5e9)
+    # Faster than the processor allows.
+    kind = job_type(compute_efficiency=1.0, memory_efficiency=1.0)
     table = speeds(kind)
     fit = fit_job_type(kind, dataclasses.replace(table, samples_per_s=1.3 * table.samples_per_s), HARDWARE, "slow")
     assert fit.values["compute_efficiency"] == 1.0
-    assert "ethernet_bytes_per_s" not in fit.values  # the network card's
+    assert "worker_bytes_per_s" not in fit.values  # nothing is left for the exchange
 
 
 def test_failed_and_unmeasured_cells_are_left_out():
@@ -62,14 +61,6 @@ def test_failed_and_unmeasured_cells_are_left_out():
     fit = fit_job_type(truth, table, HARDWARE, "slow")
     assert (fit.num_cells, fit.num_failed) == (79, 1)
     assert fit.values == pytest.approx(TRUTH, rel=2e-3)
-
-
-def test_without_fixed_time_the_other_terms_have_to_explain_it():
-    truth = job_type(**TRUTH)
-    fit = fit_job_type(truth, speeds(truth), HARDWARE, "slow", fit_fixed=False)
-    assert "fixed_s" not in fit.values
-    assert fit.mean_error > 0.005
-    assert fit.values["compute_efficiency"] < TRUTH["compute_efficiency"]
 
 
 def test_unfit_input_is_named():
@@ -83,9 +74,9 @@ def test_committed_fits_are_physical():
     hardware_rate = 6.25e9
     for kind in load_job_types("dl2"):
         assert 0.01 < kind.compute_efficiency <= 1.0
-        assert kind.ethernet_bytes_per_s is None or 1e7 < kind.ethernet_bytes_per_s < hardware_rate
+        assert kind.worker_bytes_per_s is None or 1e7 < kind.worker_bytes_per_s < hardware_rate
         assert kind.ps_bytes_per_s is None or 1e7 < kind.ps_bytes_per_s < 2e10
-        assert 0.0 <= kind.fixed_s < 1.0 and 0.0 < kind.worker_cost_s < 0.3
+        assert kind.fixed_s == 0.0 and 0.0 < kind.worker_cost_s < 0.3
         assert "fitted" in kind.sources["worker_cost_s"]
 
 

@@ -9,7 +9,7 @@ from tests.speed.cases import close
 
 
 def test_stretch_by_hand():
-    assert close(link_stretch([0, 1, 2, 5], 0.5), [1.0, 1.0, 1.5, 3.0])
+    assert close(link_stretch([0.0, 1.0, 0.5, 4.0], 0.5), [1.0, 1.5, 1.25, 3.0])
     assert close(link_stretch(4, 0.0), 1.0)
 
 

@@ -104,20 +104,17 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]
         return self.simulator.observation(), infos
 
     def _seed(self, seed: int | list[int | None] | None) -> None:
-        if seed is None and not self._ever_reset:
-            seed = int(self.np_random.integers(2**31))
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
-            for b in range(self.num_envs):
-                self.episodes.seed(b, int(seed))
-        elif seed is not None:
-            if len(seed) != self.num_envs:
-                raise ConfigError(
-                    f"reset: {len(seed)} seeds for {self.num_envs} environments; give one per environment"
-                )
-            for b, own in enumerate(seed):
-                if own is not None:
-                    self.episodes.seed(b, own)
+        given = list(seed) if isinstance(seed, (list, tuple, np.ndarray)) else [seed] * self.num_envs
+        if len(given) != self.num_envs:
+            raise ConfigError(f"reset: {len(given)} seeds for {self.num_envs} environments; give one per environment")
+        if not self._ever_reset and None in given:
+            drawn = int(self.np_random.integers(2**31))
+            given = [drawn if own is None else own for own in given]
+        for b, own in enumerate(given):
+            if own is not None:
+                self.episodes.seed(b, int(own))
         self._ever_reset = True
 
     def step(

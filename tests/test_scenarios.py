@@ -177,7 +177,7 @@ def test_derived_worlds_keep_the_workloads() -> None:
     [
         ({"cluster.links": 1.0}, r"cluster\.links: unknown key"),
         ({"clusters.link_sharing": 1.0}, r"clusters: unknown key"),
-        ({"cluster.link_sharing": 1.5}, r"link_sharing=1\.5 must lie in"),
+        ({"cluster.link_sharing": -0.5}, r"link_sharing=-0\.5 must lie in"),
         ({"cluster.link_sharing": "big"}, r"link_sharing: expected float, got 'big'"),
         ({"cluster.servers.3.count": 1}, r"cluster\.servers has 1 entries; '3' is none of them"),
         ({"cluster.hardware.name": "x"}, r"cluster\.hardware is a value, not a group"),

@@ -176,8 +176,11 @@ def skip_idle(state, b):
         return
     arrival_s = state.jobs[b, env.next_job].arrival_s
     due = int(min(math.ceil(arrival_s / rules.interval_s), float(rules.max_intervals)))
+    # The division may round either way; `admit` compares the product.
     if due * rules.interval_s < arrival_s and due < rules.max_intervals:
-        due += 1  # rounding of the division
+        due += 1
+    elif (due - 1) * rules.interval_s >= arrival_s:
+        due -= 1
     env.interval = max(env.interval, due)
 
 

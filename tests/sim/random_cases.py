@@ -48,7 +48,7 @@ def random_config(rng: np.random.Generator, faithful: bool) -> EnvConfig:
             placement=rng.choice(get_args(Placement)),
             scaling_cost=rng.choice(get_args(ScalingCost)),
             initial_bundle=_flip(rng),
-            mask_resources=_flip(rng, 0.7),
+            mask_resources=_flip(rng),
             window_skips_capped=_flip(rng),
             auto_advance=_flip(rng, 0.7),
             exact_finish=_flip(rng, 0.7),

@@ -77,7 +77,8 @@ def outcome(simulator: ClusterSimulator, b: int) -> dict[str, Any]:
     jct_s = jobs["finish_s"] - jobs["arrival_s"]
     unfinished = int(env["num_jobs"] - env["num_finished"])
     finished_jct_s = jct_s[~np.isnan(jct_s)] if unfinished else jct_s
-    mean_jct_s = float(finished_jct_s.mean()) if len(finished_jct_s) else float("nan")
+    num_finished = len(finished_jct_s)
+    mean_jct_s = float(np.add.reduce(finished_jct_s)) / num_finished if num_finished else float("nan")
     return {"jct_s": jct_s, "mean_jct_s": mean_jct_s, "num_unfinished": unfinished}
 
 

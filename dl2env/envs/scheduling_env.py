@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import mul
 from typing import Any, SupportsInt
 
 import gymnasium
@@ -93,7 +94,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         self.observation_space = spaces.observation_space(self.simulator)
         self.action_space = spaces.action_space(self.simulator)
         self.episodes = Episodes(self.simulator, source, env_index)
-        self._weights = reward_weights(self.config.reward)
+        self._weights = reward_weights(self.config.reward).tolist()
         self._only_env = np.zeros(1, dtype=np.int64)
         self._ever_reset = False
         self._renderer = Renderer(self.simulator, 0) if render_mode else None
@@ -136,11 +137,11 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         if self._renderer is not None:
             self._renderer.before_step(action)
         report = self.simulator.step([action])
-        terms = report.reward_terms[0]
+        terms = report.reward_terms[0].tolist()
         terminated, truncated = report.terminated.item(), report.truncated.item()
         info: dict[str, Any] = {
             "action_mask": self.action_masks(),
-            "reward_terms": dict(zip(REWARD_TERMS, terms.tolist(), strict=True)),
+            "reward_terms": dict(zip(REWARD_TERMS, terms, strict=True)),
             "interval_ended": report.interval_ended.item(),
             "illegal_action": report.is_illegal.item(),
         }
@@ -148,7 +149,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             self._renderer.after_step(info["illegal_action"])
         if terminated or truncated:
             info.update(outcome(self.simulator, 0))
-        return self._observe(), float(terms @ self._weights), terminated, truncated, info
+        return self._observe(), sum(map(mul, terms, self._weights)), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(3 J + 1,) legal actions of the current observation; the name is the one sb3-contrib looks for."""

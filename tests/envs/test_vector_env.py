@@ -44,7 +44,7 @@ def test_vector_equals_loop_of_singles(name: str) -> None:
     vector = SchedulingVectorEnv(num_envs, config)
     singles = [SchedulingEnv(config, env_index=b) for b in range(num_envs)]
     observations, infos = vector.reset(seed=11)
-    episodes = np.zeros(num_envs, dtype=int)
+    episodes, ends = np.zeros(num_envs, dtype=int), set()
     for b, env in enumerate(singles):
         observation, info = env.reset(seed=11)
         assert_same_observation({k: v[b] for k, v in observations.items()}, observation, f"reset of {b}")
@@ -61,6 +61,7 @@ def test_vector_equals_loop_of_singles(name: str) -> None:
             assert_same_info(infos, {key: info[key] for key in (*STEP_KEYS, "reward_terms")}, b, where)
             if is_terminated or is_truncated:
                 episodes[b] += 1
+                ends.add(step)
                 assert infos["_final_obs"][b]
                 assert_same_observation(infos["final_obs"][b], observation, f"{where}, final")
                 assert infos["_final_info"][b]
@@ -75,7 +76,7 @@ def test_vector_equals_loop_of_singles(name: str) -> None:
     assert (episodes >= (1 if name in ("dl2-small-v1", "fitted") else 3)).all(), (
         "the test must pass through several episodes"
     )
-    assert len(set(episodes.tolist())) > 1 or name == "truncated", "and the environments must not end together"
+    assert len(ends) > episodes.max(), "and the environments must not always end together"
 
 
 def test_mask_and_observation_after_autoreset_belong_to_the_new_episode() -> None:

@@ -35,7 +35,7 @@ GPU_KINDS = ("pai-base", "slow", "slower")
 
 def random_config(rng: np.random.Generator, faithful: bool) -> EnvConfig:
     """A random configuration: the released rules, or any combination of switches."""
-    interval_s = float(rng.choice([1200.0, 300.0, 7.3]))
+    interval_s = float(rng.choice([1200.0, 86.4, 7.3]))
     max_intervals = int(rng.choice([3, 6, 60, 200]))
     if faithful:
         dynamics = DynamicsConfig.faithful(

@@ -22,7 +22,7 @@ from agents.demonstrations import Demonstrations, record_demonstrations
 from agents.networks import ObservationShape, build_network
 from agents.ppo import SchedulingPPO, build_ppo, fine_tune
 from agents.progress import PhaseBar
-from agents.run_folder import FINE_TUNING, WARMUP, RunFolder
+from agents.run_folder import EVALUATION, FINE_TUNING, WARMUP, RunFolder
 from agents.scheduler import CheckpointScheduler
 from agents.settings import build_scenario
 from agents.validation import Validator
@@ -63,7 +63,9 @@ class World:
         return self.scenario.config
 
 
-def run_pipeline(folder: RunFolder, *, show_bars: bool = True, say: Say = print, command: list[str] | None = None) -> Path:
+def run_pipeline(
+    folder: RunFolder, *, show_bars: bool = True, say: Say = print, command: list[str] | None = None
+) -> Path:
     """Runs the phases that are not complete yet.
 
     Args:
@@ -89,6 +91,9 @@ def run_pipeline(folder: RunFolder, *, show_bars: bool = True, say: Say = print,
         run_warmup(folder, world, show_bars, say)
     if settings.ppo.enabled and not folder.is_complete(FINE_TUNING):
         run_fine_tuning(folder, world, show_bars, say)
+    if folder.is_complete(EVALUATION):
+        say(folder.table.read_text(encoding="utf-8").rstrip("\n"))
+        return folder.summary
     return evaluate_run(folder, world, show_bars, say, command)
 
 
@@ -159,7 +164,9 @@ def run_warmup(folder: RunFolder, world: World, show_bars: bool, say: Say) -> No
     started = time.perf_counter()
     demos = record_teacher(folder, world, show_bars)
     torch.manual_seed(stream_seed(settings.seed, "network"))
-    network = build_network(settings.agent, ObservationShape(*demos.jobs.shape[2:], demos.cluster.shape[2]))
+    network = build_network(
+        settings.agent, ObservationShape(demos.jobs.shape[2], demos.jobs.shape[3], demos.cluster.shape[2])
+    )
     with SummaryWriter(folder.tensorboard) as writer, PhaseBar("warm-up", "step", show_bars) as bar:
 
         def progress(now: WarmupProgress) -> None:
@@ -218,9 +225,7 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) 
         validation.best_value = read_info(folder.best).metrics["avg_jct"]
     checkpoints = Checkpoints(folder.last, settings.ppo.checkpoint_every, env_config=world.config)
     try:
-        is_done = fine_tune(
-            model, settings.ppo.num_decisions, [RolloutStatistics(), bar, validation, checkpoints]
-        )
+        is_done = fine_tune(model, settings.ppo.num_decisions, [RolloutStatistics(), bar, validation, checkpoints])
     finally:
         bar.close()
         model.logger.close()
@@ -257,4 +262,3 @@ class _RecordedValidator:
         self._history.append({"num_decisions": self._model.num_timesteps, **figures})
         self._folder.write_validations(self._history)
         return figures
-

@@ -42,9 +42,7 @@ class ChosenAgent:
         return "deterministic" if self.scheduler.deterministic else "sampled"
 
 
-def evaluate_run(
-    folder: RunFolder, world: World, show_bars: bool, say: Say, command: list[str] | None = None
-) -> Path:
+def evaluate_run(folder: RunFolder, world: World, show_bars: bool, say: Say, command: list[str] | None = None) -> Path:
     """Compares, prints the table, and writes the run's result; returns the path of `summary.json`.
 
     Raises:
@@ -109,7 +107,7 @@ def write_result(
     """Writes table, jobs, plots and, last, `summary.json`, whose path it returns."""
     settings = folder.settings
     compared = settings.evaluation.compare_with
-    (folder.path / "table.txt").write_text(table + "\n", encoding="utf-8")
+    folder.table.write_text(table + "\n", encoding="utf-8")
     write_jobs(folder.path / "jobs.csv", evaluation)
     plot_jct_cdf(evaluation, folder.path / "jct_cdf.png")
     if any(name in evaluation.results for name in compared):
@@ -132,7 +130,7 @@ def write_result(
         "wall_s": {phase: result["wall_s"] for phase, result in folder.phases.items() if "wall_s" in result},
     }
     summary = build_summary(evaluation, compared, command=command or sys.argv, extra=extra)
-    path = write_summary(folder.path / "summary.json", summary)
+    path = write_summary(folder.summary, summary)
     folder.complete(EVALUATION, mean_jct={name: float(evaluation.scores(name).mean()) for name in evaluation.results})
     say(f"curves: tensorboard --logdir {folder.path}; plots and jobs: {folder.path}")
     return path

@@ -3,7 +3,7 @@
 | entry | content |
 |---|---|
 | `run.json` | settings, scenario hash, versions, results of the phases that are complete |
-| `warmup/`, `last/`, `best/` | checkpoints: after the warm-up, the latest to resume from, the best on validation workloads |
+| `warmup/`, `last/`, `best/` | checkpoints: after the warm-up, to resume from, the best on validation workloads |
 | `tensorboard/` | scalars of all phases |
 | `validation.json` | figures of each validation |
 | `summary.json`, `jobs.csv`, `table.txt`, `*.png` | the final comparison |
@@ -82,7 +82,8 @@ class RunFolder:
             raise ConfigError(f"{file}: not a training run; give a folder written by the training script")
         if content.get("schema_version") != SCHEMA_VERSION:
             raise ConfigError(
-                f"{file}: schema version {content.get('schema_version')}, this code reads {SCHEMA_VERSION}; start a new run"
+                f"{file}: schema version {content.get('schema_version')}, this code reads {SCHEMA_VERSION}; "
+                "start a new run"
             )
         try:
             return cls(path, content)
@@ -103,7 +104,9 @@ class RunFolder:
         """
         known = self._content["scenario"]
         if known and known["hash"] != scenario_hash:
-            raise ConfigError(f"{self.path}: scenario {known['name']} has changed since this run began; start a new run")
+            raise ConfigError(
+                f"{self.path}: scenario {known['name']} has changed since this run began; start a new run"
+            )
         self._content["scenario"] = {"name": name, "hash": scenario_hash}
         self.store()
 
@@ -149,6 +152,16 @@ class RunFolder:
     def tensorboard(self) -> Path:
         """Event files."""
         return self.path / "tensorboard"
+
+    @property
+    def table(self) -> Path:
+        """The final comparison as text."""
+        return self.path / "table.txt"
+
+    @property
+    def summary(self) -> Path:
+        """The final comparison with everything needed to check or repeat it."""
+        return self.path / "summary.json"
 
     def read_validations(self) -> list[dict[str, float]]:
         """Figures of the validations so far, in order, with `num_decisions`."""

@@ -168,7 +168,9 @@ def read_settings(values: Mapping[str, Any]) -> RunSettings:
     if "overrides" in direct:
         raise ConfigError("overrides: unknown key; use the groups workload, speed and env")
     if any(key.startswith("workload.trace.") for key in overrides) and "workload.trace.path" not in overrides:
-        raise ConfigError("workload.path: not set, but the workload replays a trace; give its file: workload.path=<csv>")
+        raise ConfigError(
+            "workload.path: not set, but the workload replays a trace; give its file: workload.path=<csv>"
+        )
     parts = {f.name: f for f in dataclasses.fields(RunSettings)}
     hints = typing.get_type_hints(RunSettings)
     built: dict[str, Any] = {}
@@ -216,7 +218,7 @@ def build_scenario(settings: RunSettings) -> Scenario:
     if scenario.fixed_workloads:
         for key in settings.overrides:
             if key.startswith("workload."):
-                raise ConfigError(f"{key}: scenario {scenario.name} has fixed workloads; leave the key out")
+                raise ConfigError(f"{key}: scenario {scenario.name} has fixed workloads; leave it out ({key}=null)")
     return scenario.derive(settings.overrides, name=_derived_name(scenario.name, settings.overrides))
 
 

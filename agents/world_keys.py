@@ -1,4 +1,4 @@
-"""The keys of a scenario's world that a training run may change. Imports no torch, so that wrong keys are told at once."""
+"""The keys of a scenario's world that a run may change. Imports no torch, so that wrong keys are told at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORLD_GROUPS = ("cluster", "estimate", "dynamics", "reward", "observation")
 
 
 def override_keys(cls: type) -> dict[str, Any]:
-    """Every key of a configuration dataclass with the value null, nested ones included: the keys that may be changed."""
+    """Every key of a configuration dataclass, nested ones included, with the value null."""
     keys: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(cls).items():
         options = typing.get_args(hint) if isinstance(hint, UnionType) else (hint,)

@@ -60,9 +60,9 @@ def run(task: Task, config_name: str) -> None:
         try:
             values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
             assert isinstance(values, dict)
-            _check_resume(values)
-            del values["run_dir"]
-            task({str(key): value for key, value in values.items()}, _relative(folder))
+            named = {str(key): value for key, value in values.items() if key != "run_dir"}
+            _check_resume(named)
+            task(named, _relative(folder))
         except (Dl2EnvError, OmegaConfBaseException) as error:
             # Before Hydra sees it: Hydra would print a line of its own.
             _fail(error)

@@ -1,10 +1,10 @@
 """Trains a scheduler and compares it: record a teacher, warm up, fine-tune by PPO, evaluate on held-out workloads.
 
-    python scripts/train.py                               the main job, conf/config.yaml
-    python scripts/train.py experiment=smoke              the same in less than a minute
-    python scripts/train.py workload=philly workload.path=<csv>   on a recorded workload
-    python scripts/train.py resume=runs/<name>/<time>     goes on with a stopped run
-    python scripts/train.py --help                        all groups and keys
+- `python scripts/train.py`: the main job as `conf/config.yaml` describes it
+- `python scripts/train.py experiment=smoke`: the same in less than a minute
+- `python scripts/train.py workload=philly workload.path=<csv>`: on a recorded workload
+- `python scripts/train.py resume=runs/<name>/<time>`: goes on with a stopped run
+- `python scripts/train.py --help`: all groups and keys
 """
 
 from __future__ import annotations

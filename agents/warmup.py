@@ -1,10 +1,12 @@
 """Supervised warm-up: a network learns a teacher's decisions, and its value head the returns of them.
 
-**Why void is raised afterwards.** The usual teachers fill the cluster in every interval, so ending an interval early
-(void) is never a label, and a well-trained copy gives it a probability near zero. PPO only learns about actions it
-samples: it then never finds out that stopping early pays, and stays at the teacher's level. So the warm-up ends by
-adding a constant to void's logit, such that void's mean probability over the demonstrations reaches
-`void_probability`. The ranking of all other actions is untouched.
+**Why the network is taught some void.** The usual teachers fill the cluster in every interval, so ending an interval
+early (void) is never a label, and a copy gives it a probability near zero. PPO only learns about actions it samples: it
+then never finds out that stopping early pays, and stays at the teacher's level. So the label is mixed: the teacher's
+action with weight `1 - void_probability`, void with weight `void_probability`, in every decision. What is missing to
+that probability on average is added to void's logit at the end. Adding a constant alone is not enough: where void was
+never taught its log odds differ by tens from one decision to the next, so a constant that gives 2 % on average makes
+void certain in a few decisions and leaves it impossible in all others.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor
 
 from agents.demonstrations import Demonstrations
-from agents.masked import log_prob_and_entropy
+from agents.masked import masked_log_softmax
 from agents.networks import SchedulingNetwork
 from agents.returns import Discounting
 from dl2env.errors import ConfigError
@@ -45,7 +47,8 @@ class WarmupConfig:
         patience: Stop after that many epochs without a better loss on the held-out decisions.
         value_coef: Weight of the value loss, in squared standard deviations of the returns.
         max_grad_norm: The gradient is shortened to this length.
-        void_probability: Mean probability of void after the warm-up, at least; 0: as learned.
+        void_probability: Weight of void in the labels, and its mean probability after the warm-up, at least. 0: as the
+            teacher does.
     """
 
     num_decisions: int = 65536
@@ -214,12 +217,14 @@ def _value_loss(network: SchedulingNetwork, values: Tensor, batch: _Samples) -> 
 def _gradient_step(
     network: SchedulingNetwork, optimizer: torch.optim.Optimizer, batch: _Samples, config: WarmupConfig
 ) -> tuple[float, float]:
-    """One step; returns its cross-entropy and accuracy before it."""
+    """One step; returns the cross-entropy with the teacher and the accuracy before it."""
     logits, values = network(batch.jobs, batch.cluster)
-    log_prob, _ = log_prob_and_entropy(logits, batch.masks, batch.actions)
-    loss = -log_prob.mean()
+    log_probs = masked_log_softmax(logits, batch.masks)
+    loss = -log_probs.gather(1, batch.actions.unsqueeze(1)).mean()
+    weight = config.void_probability
+    mixed = (1.0 - weight) * loss - weight * log_probs[:, -1].mean()
     optimizer.zero_grad()
-    (loss + config.value_coef * _value_loss(network, values, batch)).backward()
+    (mixed + config.value_coef * _value_loss(network, values, batch)).backward()
     torch.nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
     optimizer.step()
     return loss.item(), _accuracy(logits.detach(), batch)
@@ -237,7 +242,7 @@ def _held_out(network: SchedulingNetwork, samples: _Samples, rows: Tensor) -> tu
     for part in rows.split(_EVALUATION_ROWS):
         batch = samples.rows(part)
         logits, values = network(batch.jobs, batch.cluster)
-        log_prob, _ = log_prob_and_entropy(logits, batch.masks, batch.actions)
+        log_prob = masked_log_softmax(logits, batch.masks).gather(1, batch.actions.unsqueeze(1))
         figures = (-log_prob.mean(), _accuracy(logits, batch), _value_loss(network, values, batch))
         sums += torch.tensor([float(x) for x in figures], dtype=torch.float64) * len(part)
     loss, accuracy, value_loss = (sums / len(rows)).tolist()

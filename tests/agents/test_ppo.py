@@ -31,7 +31,7 @@ def share_right(model: SchedulingPPO) -> float:
 def test_learns_a_masked_task(normalize_values: bool) -> None:
     config = PPOConfig(
         steps_per_update=32,
-        minibatch_size=128,
+        minibatch_size=512,
         epochs=4,
         learning_rate=1e-2,
         entropy_coef=0.01,
@@ -40,8 +40,8 @@ def test_learns_a_masked_task(normalize_values: bool) -> None:
     )
     model = picking_learner(config=config, num_envs=16)
     assert share_right(model) < 0.6
-    assert fine_tune(model, 20 * 16 * 32)
-    assert model.updates_done == 20 and model.num_timesteps == 20 * 16 * 32
+    assert fine_tune(model, 12 * 16 * 32)
+    assert model.updates_done == 12 and model.num_timesteps == 12 * 16 * 32
     assert share_right(model) > 0.95
 
 

@@ -175,9 +175,12 @@ def skip_idle(state, b):
     if env.num_active > 0 or env.next_job >= env.num_jobs:
         return
     arrival_s = state.jobs[b, env.next_job].arrival_s
-    due = int(min(math.ceil(arrival_s / rules.interval_s), float(rules.max_intervals)))
+    if arrival_s > (rules.max_intervals - 1) * rules.interval_s:
+        env.interval = rules.max_intervals  # beyond the episode
+        return
+    due = math.ceil(arrival_s / rules.interval_s)
     # The division may round either way; `admit` compares the product.
-    if due * rules.interval_s < arrival_s and due < rules.max_intervals:
+    if due * rules.interval_s < arrival_s:
         due += 1
     elif (due - 1) * rules.interval_s >= arrival_s:
         due -= 1

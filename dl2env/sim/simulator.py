@@ -166,6 +166,12 @@ class ClusterSimulator:
                 f"the workload uses the job types {', '.join(workload.type_names)}; the simulator was built for "
                 f"{', '.join(self.speed.type_names)}"
             )
+        last_s = (self.config.dynamics.max_intervals - 1) * self.config.dynamics.interval_s
+        if workload.arrival_s[0] > last_s:
+            raise ConfigError(
+                f"the workload's first job arrives at {workload.arrival_s[0]:g} s, after the last interval of an episode "
+                f"begins ({last_s:g} s); raise dynamics.max_intervals or shift the arrivals"
+            )
         jobs = self.state.jobs[b, :n]
         jobs[:] = np.zeros((), dtype=jobs.dtype)
         jobs["arrival_s"] = workload.arrival_s

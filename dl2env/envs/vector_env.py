@@ -145,7 +145,7 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]
         rewards = report.reward_terms @ self._weights
         terminated, truncated = report.terminated, report.truncated
         if self._max_steps is not None:
-            truncated = truncated | ((self._num_steps >= self._max_steps) & ~terminated)
+            truncated = truncated | (self._num_steps >= self._max_steps)
         every = np.ones(self.num_envs, dtype=np.bool_)
         infos = _with_presence(
             {

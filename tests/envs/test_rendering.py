@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from typing import Any
@@ -104,6 +105,23 @@ def test_history_is_what_the_jobs_really_held(name: str) -> None:
         trained = (past[:, :, 0] > 0) & ((past[:, :, 1] > 0) | (types["max_ps"] == 0))
         np.testing.assert_array_equal(trained.sum(axis=0), jobs["intervals_run"])
     assert longest_jump > 2 or name != "crowded"
+
+
+def test_history_ends_with_what_was_held_when_the_episode_was_cut_off() -> None:
+    config = dataclasses.replace(CROWDED, dynamics=dataclasses.replace(CROWDED.dynamics, max_intervals=9))
+    env = SchedulingEnv(config, render_mode="ansi")
+    assert env._renderer is not None
+    state = env.simulator.state
+    _, info = env.reset(seed=3)
+    is_over, jump, previous = False, 0, 0
+    while not is_over:
+        *_, is_over, info = env.step(int(info["action_mask"].argmax()))
+        jump, previous = int(state.env[0]["interval"]) - previous, int(state.env[0]["interval"])
+    assert jump > 1 and info["num_unfinished"] > 0, "cut off in an interval without a choice"
+    last = env._renderer.history.past()[-1]
+    active = state.active[0, : state.env[0]["num_active"]]
+    np.testing.assert_array_equal(last[active, 0], state.jobs["workers"][0, active])
+    assert last[active].any()
 
 
 def test_history_starts_again_after_a_restore() -> None:

@@ -161,6 +161,23 @@ def test_time_limit_of_make_vec_equals_that_of_make() -> None:
     assert num_cut > num_envs
 
 
+def test_time_limit_at_the_very_end_of_an_episode_truncates_too() -> None:
+    plain: Any = gymnasium.make("dl2env/SchedulingToy-v0")
+    plain.reset(seed=0)
+    void, length, terminated = plain.action_space.n - 1, 0, False
+    while not terminated:
+        *_, terminated, _, _ = plain.step(void)
+        length += 1
+    single = gymnasium.make("dl2env/SchedulingToy-v0", max_episode_steps=length)
+    vector = gymnasium.make_vec("dl2env/SchedulingToy-v0", num_envs=1, max_episode_steps=length)
+    single.reset(seed=0)
+    vector.reset(seed=0)
+    for _ in range(length):
+        expected, actual = single.step(void), vector.step(np.array([void]))
+        assert (actual[2][0], actual[3][0]) == expected[2:4]
+    assert expected[2:4] == (True, True)
+
+
 def test_members_get_different_workloads_and_seeds_reproduce() -> None:
     config = WORLDS["default"]
     env = SchedulingVectorEnv(6, config)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dl2env.config import Placement, ScalingCost
 from dl2env.envs import SchedulingVectorEnv
 from dl2env.sim.state import REWARD_TERMS
-from tests.envs.worlds import IDS, WORLDS, random_legal
+from tests.envs.worlds import IDS, WORLDS, random_legal, small_world
 
 NUM_STEPS, NUM_ENVS = 100_000, 20
 
@@ -75,6 +78,39 @@ def test_other_rules(name: str, is_masked: bool) -> None:
     # Without a mask of resources, actions that fit nowhere fail.
     assert counts["illegal"] > 0 if not is_masked or name == "released" else counts["illegal"] == 0
     assert (counts["unfinished"] > 0) == (name == "truncated")
+
+
+@settings(max_examples=15)
+@given(
+    dynamics=st.fixed_dictionaries(
+        {
+            "placement": st.sampled_from(get_args(Placement)),
+            "scaling_cost": st.sampled_from(get_args(ScalingCost)),
+            "max_intervals": st.sampled_from([1, 7, 1000]),
+            "speed_noise": st.sampled_from([0.0, 0.5]),
+            "epoch_error": st.sampled_from([0.0, 0.9]),
+            **{
+                switch: st.booleans()
+                for switch in (
+                    "initial_bundle",
+                    "mask_resources",
+                    "window_skips_capped",
+                    "auto_advance",
+                    "exact_finish",
+                    "load_by_sum",
+                )
+            },
+        }
+    ),
+    window=st.integers(1, 9),
+    link_sharing=st.sampled_from([0.0, 0.4, 1.0]),
+    is_masked=st.booleans(),
+)
+def test_any_rules(dynamics: dict[str, Any], window: int, link_sharing: float, is_masked: bool) -> None:
+    env = SchedulingVectorEnv(4, small_world(dynamics=dynamics, window=window, link_sharing=link_sharing))
+    counts = play_vector(env, 600, is_masked)
+    if is_masked and dynamics["mask_resources"]:
+        assert counts["illegal"] == 0
 
 
 @pytest.mark.parametrize("is_masked", [True, False], ids=["masked", "unmasked"])

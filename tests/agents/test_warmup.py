@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from dl2env.errors import ConfigError
 from tests.agents.picking_env import CLUSTER, FEATURES, PickingEnv, PickingTeacher
 
 SHAPE = ObservationShape(4, FEATURES, CLUSTER)
-CONFIG = WarmupConfig(epochs=12, minibatch_size=64, learning_rate=5e-3, void_probability=0.0)
+CONFIG = WarmupConfig(epochs=12, minibatch_size=64, learning_rate=5e-3, label_smoothing=0.0, void_probability=0.0)
 
 
 def network(kind: str = "equivariant") -> SchedulingNetwork:
@@ -89,7 +90,13 @@ def test_stops_early_and_keeps_the_best_weights() -> None:
     losses: list[float] = []
     net = network("flat")
     config = WarmupConfig(
-        epochs=60, minibatch_size=16, learning_rate=1e-2, patience=3, value_coef=0.0, void_probability=0.0
+        epochs=60,
+        minibatch_size=16,
+        learning_rate=1e-2,
+        patience=3,
+        value_coef=0.0,
+        label_smoothing=0.0,
+        void_probability=0.0,
     )
     result = warm_up(
         net, demos, config, log=lambda tag, value, step: losses.append(value) if tag == "warmup/loss" else None
@@ -119,8 +126,25 @@ def test_void_is_raised_to_the_wanted_mean_probability(demos: Demonstrations) ->
     after = [p for name, p in net.named_parameters() if name != "void_logit.bias"]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert result.void_shift == 0.0
-    with_void = warm_up(network(), demos, WarmupConfig(epochs=3, minibatch_size=64, void_probability=0.2))
+    with_void = warm_up(
+        network(), demos, WarmupConfig(epochs=3, minibatch_size=64, label_smoothing=0.0, void_probability=0.2)
+    )
     assert with_void.void_probability == pytest.approx(0.2, abs=1e-6) and with_void.void_shift > 0
+
+
+def test_smoothed_labels_keep_other_actions_likely(demos: Demonstrations) -> None:
+    jobs, cluster, masks = (torch.from_numpy(a).flatten(0, 1) for a in (demos.jobs, demos.cluster, demos.masks))
+    entropies, accuracies = [], []
+    for smoothing in (0.0, 0.4):
+        net = network()
+        result = warm_up(net, demos, replace(CONFIG, label_smoothing=smoothing))
+        log_probs = masked_log_softmax(net.logits(jobs, cluster), masks)
+        entropies.append(float(-(log_probs.exp() * log_probs * masks).sum(dim=1).mean()))
+        accuracies.append(result.accuracy)
+    assert entropies[1] > entropies[0] + 0.3
+    assert min(accuracies) > 0.85  # the teacher's action is still the most likely one
+    with pytest.raises(ConfigError, match="no teacher is left"):
+        WarmupConfig(label_smoothing=0.6, void_probability=0.5)
 
 
 def test_void_that_is_likely_enough_stays(demos: Demonstrations) -> None:

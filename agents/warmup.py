@@ -9,8 +9,8 @@ never taught its log odds differ by tens from one decision to the next, so a con
 void certain in a few decisions and leaves it impossible in all others.
 
 **Why the labels are smoothed.** A sharp copy of one teacher tries nothing else: fine-tuning then refines the teacher
-instead of leaving it. A share `label_smoothing` of the label goes to all legal actions alike, so that every action keeps
-being tried, and the most likely action is still the teacher's.
+instead of leaving it. A share `label_smoothing` of the label goes to all legal actions alike, so that every action
+keeps being tried, and the most likely action is still the teacher's.
 """
 
 from __future__ import annotations

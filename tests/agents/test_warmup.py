@@ -138,7 +138,7 @@ def test_smoothed_labels_keep_other_actions_likely(demos: Demonstrations) -> Non
     for smoothing in (0.0, 0.4):
         net = network()
         result = warm_up(net, demos, replace(CONFIG, label_smoothing=smoothing))
-        log_probs = masked_log_softmax(net.logits(jobs, cluster), masks)
+        log_probs = masked_log_softmax(net.logits(jobs, cluster), masks).detach()
         entropies.append(float(-(log_probs.exp() * log_probs * masks).sum(dim=1).mean()))
         accuracies.append(result.accuracy)
     assert entropies[1] > entropies[0] + 0.3

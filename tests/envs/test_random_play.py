@@ -86,7 +86,7 @@ def test_other_rules(name: str, is_masked: bool) -> None:
         {
             "placement": st.sampled_from(get_args(Placement)),
             "scaling_cost": st.sampled_from(get_args(ScalingCost)),
-            "max_intervals": st.sampled_from([1, 7, 1000]),
+            "max_intervals": st.sampled_from([6, 12, 1000]),
             "speed_noise": st.sampled_from([0.0, 0.5]),
             "epoch_error": st.sampled_from([0.0, 0.9]),
             **{

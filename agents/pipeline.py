@@ -84,16 +84,17 @@ def run_pipeline(
     from agents.run_evaluation import evaluate_run
 
     settings = folder.settings
+    if folder.is_complete(EVALUATION):
+        say(folder.table.read_text(encoding="utf-8").rstrip("\n"))
+        return folder.summary
     torch.set_num_threads(settings.threads)
     world = build_world(folder)
     folder.bind_scenario(world.scenario.name, world.scenario.hash())
+    say(f"{world.scenario.name}, run folder {folder.path}; the first run also compiles the simulator, about a minute")
     if settings.warmup.enabled and not folder.is_complete(WARMUP):
         run_warmup(folder, world, show_bars, say)
     if settings.ppo.enabled and not folder.is_complete(FINE_TUNING):
         run_fine_tuning(folder, world, show_bars, say)
-    if folder.is_complete(EVALUATION):
-        say(folder.table.read_text(encoding="utf-8").rstrip("\n"))
-        return folder.summary
     return evaluate_run(folder, world, show_bars, say, command)
 
 

@@ -68,6 +68,11 @@ class FineTuningSettings(PPOConfig):
         for name in ("num_envs", "num_decisions", "validate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be at least 1")
+        if self.enabled and self.minibatch_size > self.steps_per_update * self.num_envs:
+            raise ConfigError(
+                f"ppo.minibatch_size={self.minibatch_size} exceeds the decisions of an update, ppo.steps_per_update="
+                f"{self.steps_per_update} times ppo.num_envs={self.num_envs}; lower it or collect more"
+            )
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,9 @@ def build_scenario(settings: RunSettings) -> Scenario:
         for key in settings.overrides:
             if key.startswith("workload."):
                 raise ConfigError(f"{key}: scenario {scenario.name} has fixed workloads; leave it out ({key}=null)")
-    return scenario.derive(settings.overrides, name=_derived_name(scenario.name, settings.overrides))
+    # The first name goes into error messages.
+    derived = scenario.derive(settings.overrides, name=scenario.name)
+    return dataclasses.replace(derived, name=_derived_name(scenario.name, settings.overrides))
 
 
 def _derived_name(scenario: str, overrides: Mapping[str, Any]) -> str:

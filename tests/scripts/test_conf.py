@@ -28,7 +28,11 @@ from tests.scripts.calls import composed
 
 CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What the user has to add to a choice.
-NEEDED = {"philly": ["workload.path=jobs.csv"], "pollux": ["workload.path=jobs.csv"], "measured": ["speed.table=t.json"]}
+NEEDED = {
+    "philly": ["workload.path=jobs.csv"],
+    "pollux": ["workload.path=jobs.csv"],
+    "measured": ["speed.table=t.json"],
+}
 GROUPS = {
     "agent": NetworkConfig,
     "evaluation": EvaluationSettings,

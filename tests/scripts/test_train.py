@@ -62,9 +62,13 @@ PHILLY = ["workload=philly", "workload.path=jobs.csv"]
         (["evaluation.baselines=[drf,best]"], [], ["unknown scheduler 'best'", "choose one of: drf, fifo"]),
         (["scenario.name=big-v1"], [], ["unknown scenario 'big-v1'", "dl2-small-v1"]),
         (["env.dynamics.placement=anywhere"], [], ["dynamics.placement='anywhere'", "least_loaded"]),
-        (["env.dynamics.interval_s=soon"], [], ["dynamics.interval_s: expected float, got 'soon'"]),
-        (["env.cluster.servers=[{count: 2, gpus: 0, gpu_type: gtx-1080ti}]"], [], ["server"]),
-        (["ppo.minibatch_size=1e9"], [], ["ppo.minibatch_size"]),
+        (["env.dynamics.interval_s=soon"], [], ["dl2-small-v1.dynamics.interval_s: expected float, got 'soon'"]),
+        (
+            ["env.cluster.servers=[{count: 2, gpus: 0, gpu_type: gtx-1080ti}]"],
+            [],
+            ["more than any server has", "enlarge"],
+        ),
+        (["ppo.minibatch_size=1000000"], [], ["ppo.minibatch_size=1000000 exceeds", "lower it"]),
         (["run_dir=old"], [], ["old: holds a run already", "resume=old"]),
     ],
 )
@@ -97,9 +101,7 @@ def test_wrong_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1 and "jobs.csv, row 7" in result.stderr
 
 
-def test_run_by_the_script(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_run_by_the_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The table, the path of the summary last, bars on stderr, and the way back into a stopped run."""
     with command(monkeypatch, tmp_path, *SMALL, "run_dir=new"):
         command_line.run(train, "config")
@@ -132,7 +134,11 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     """A real Ctrl-C during the fine-tuning: status 130, a line on how to go on, and that command completes the run."""
     arguments = [*SMALL, "ppo.num_decisions=1_000_000", "run_dir=new"]
     with subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(SCRIPT), *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         deadline = time.monotonic() + 240.0
         while not (tmp_path / "new" / "last").is_dir():

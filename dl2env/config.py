@@ -251,9 +251,7 @@ class DynamicsConfig:
     def __post_init__(self) -> None:
         _require(self.interval_s > 0, f"dynamics.interval_s={self.interval_s} must be positive")
         _require(self.max_intervals >= 1, f"dynamics.max_intervals={self.max_intervals} must be at least 1")
-        _require_choice(
-            "dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single")
-        )
+        _require_choice("dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single"))
         _require_choice("dynamics.scaling_cost", self.scaling_cost, ("none", "hot", "checkpoint"))
         _require(0 <= self.speed_noise < 1, "dynamics.speed_noise must lie in [0, 1)")
         _require(0 <= self.epoch_error < 1, "dynamics.epoch_error must lie in [0, 1)")

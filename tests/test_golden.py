@@ -6,18 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.golden import golden_params, load_golden
 
+from dl2env.envs.paper_observation import PaperState
 from dl2env.schedulers.base import ClusterView
 from dl2env.schedulers.registry import get_scheduler
 from dl2env.schedulers.released import released_config
 from dl2env.sim.simulator import ClusterSimulator
+from tests.golden import Golden, golden_params, load_golden
 
 TOLERANCE = 1e-9
 HEURISTICS = ("DRF", "FIFO", "SRTF", "Tetris", "Optimus")
 
 
-def allocations(sim: ClusterSimulator, golden) -> dict[str, list[int]]:
+def allocations(sim: ClusterSimulator, golden: Golden) -> dict[str, list[int]]:
     """[workers, PSs] by job id, of jobs that hold a task."""
     jobs = sim.state.jobs[0]
     active = sim.state.active[0, : int(sim.state.env[0]["num_active"])]
@@ -66,17 +67,16 @@ def test_heuristic(path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("path", golden_params())
 def test_environment_transitions(path: Path) -> None:
-    from dl2env.envs.paper_observation import paper_observation
-
     golden = load_golden(path)
     sim = ClusterSimulator(golden.config, 1, speed=golden.parameters)
     sim.load([0], [golden.workload])
+    observed = PaperState(sim, "released")
     for number, step in enumerate(golden.rl["steps"]):
         mask = sim.action_masks()[0]
         assert int(sim.state.env[0]["interval"]) == step["t"]
         if "mask" in step:
             assert mask.astype(int).tolist() == step["mask"], number
-            state = paper_observation(sim, layout="released")[0].reshape(6, -1)
+            state = observed.read()[0]
             assert state == pytest.approx(np.array(step["state"]), abs=TOLERANCE), number
         report = sim.step([step["a"]])
         assert bool(report.interval_ended[0]) == step["move"], number

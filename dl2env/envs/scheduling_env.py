@@ -96,6 +96,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         self.episodes = Episodes(self.simulator, source, env_index)
         self._weights = reward_weights(self.config.reward).tolist()
         self._only_env = np.zeros(1, dtype=np.int64)
+        self._action = np.zeros(1, dtype=np.int64)
         self._ever_reset = False
         self._renderer = Renderer(self.simulator, 0) if render_mode else None
 
@@ -136,7 +137,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         action = int(action)
         if self._renderer is not None:
             self._renderer.before_step(action)
-        report = self.simulator.step([action])
+        self._action[0] = action
+        report = self.simulator.step(self._action)
         terms = report.reward_terms[0].tolist()
         terminated, truncated = report.terminated.item(), report.truncated.item()
         info: dict[str, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ def measure_contention(
         workloads: Episodes to run, all at once.
         min_group: Groups with fewer samples are left out.
     """
-    config = configured(scheduler, dataclasses.replace(config))
+    config = configured(scheduler, config)
     sim = ClusterSimulator(config, len(workloads))
     sim.load(np.arange(len(workloads)), workloads)
     view = ClusterView(sim)
@@ -62,7 +61,8 @@ def measure_contention(
         done_before, interval_before = jobs["epochs_done"].copy(), env["interval"].copy()
         report = sim.step(scheduler.act(sim.observation(), sim.action_masks(), view))
         one_interval = report.interval_ended & (env["interval"] == interval_before + 1)
-        trained = (jobs["last_workers"] > 0) & np.isnan(jobs["finish_s"]) & one_interval[:, None] & ~sim.is_done[:, None]
+        is_counted = (one_interval & ~sim.is_done)[:, None]
+        trained = (jobs["last_workers"] > 0) & np.isnan(jobs["finish_s"]) & is_counted
         gained = (jobs["epochs_done"] - done_before) * jobs["samples_per_epoch"] / interval_s
         for b, i in zip(*np.nonzero(trained & (gained > 0)), strict=True):
             job = jobs[b, i]

@@ -27,9 +27,7 @@ class Scheduler(Protocol):
 
     name: str
 
-    def act(
-        self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView
-    ) -> NDArray[np.integer]:
+    def act(self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView) -> NDArray[np.integer]:
         """Decides.
 
         Args:
@@ -46,8 +44,8 @@ class Scheduler(Protocol):
 def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
     """The configuration under which a scheduler wants to be run: what it sees, never what happens.
 
-    A scheduler may have a method `configure(config) -> EnvConfig` that changes `observation` (a heuristic wants all jobs
-    in its window) and `estimate` (Optimus with fitted speeds).
+    A scheduler may have a method `configure(config) -> EnvConfig` that changes `observation` (a heuristic wants all
+    jobs in its window) and `estimate` (Optimus with fitted speeds).
 
     Raises:
         ConfigError: It changed anything else.
@@ -57,9 +55,7 @@ def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
         return config
     wanted: EnvConfig = configure(config)
     if dataclasses.replace(wanted, observation=config.observation, estimate=config.estimate) != config:
-        raise ConfigError(
-            f"scheduler {scheduler.name!r}: configure() may change only `observation` and `estimate` of the configuration"
-        )
+        raise ConfigError(f"scheduler {scheduler.name!r}: configure() may change only `observation` and `estimate`")
     return wanted
 
 
@@ -141,7 +137,7 @@ class ClusterView:
     @property
     def remaining_samples(self) -> NDArray[np.float64]:
         """(B, J) samples left by the user's estimate."""
-        left = np.maximum(self._jobs("epochs").astype(np.float64) - self._jobs("epochs_done"), 0.0)
+        left = np.maximum(self._jobs("epochs").astype(np.float64) - self._jobs("epochs_done").astype(np.float64), 0.0)
         return np.asarray(left * self._jobs("samples_per_epoch"))
 
     @property

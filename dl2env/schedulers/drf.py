@@ -33,8 +33,8 @@ def choose_drf(jobs, window, mask, types, ps_per_worker, actions):
 class DrfScheduler(Heuristic):
     """Gives the next worker and parameter server to the job with the smallest dominant share, ties by arrival.
 
-    Source: Ghodsi et al., NSDI 2011; the form for elastic jobs is that of DL2's baseline. A job that nothing more can be
-    given is passed over (the released DL2 stops the whole phase at the first task that does not fit).
+    Source: Ghodsi et al., NSDI 2011; the form for elastic jobs is that of DL2's baseline. A job that nothing more can
+    be given is passed over (the released DL2 stops the whole phase at the first task that does not fit).
 
     Args:
         ps_per_worker: Parameter servers per worker; DL2's baselines are fixed at 1.

@@ -67,16 +67,15 @@ def choose_optimus(jobs, window, mask, types, estimates, rules, allow_bundle, ac
 
 
 class OptimusScheduler(Heuristic):
-    """Greedy marginal gain: one worker or one parameter server (PS) at a time, where time saved per dominant share is
-    largest; stops when nothing is gained.
+    """Greedy marginal gain: one worker or parameter server (PS) at a time, until nothing is gained.
 
-    Source: Peng et al., EuroSys 2018. Every job first gets one worker and one PS; ties go to the PS, then by arrival.
-    Speeds are isolated ones: Optimus does not see contention. Its own placement (equal numbers on the fewest servers) is
-    replaced by the scenario's strategy.
+    The next task is the one that saves most remaining time per dominant share. Source: Peng et al., EuroSys 2018. Every
+    job first gets one worker and one PS; ties go to the PS, then by arrival. Speeds are isolated ones: Optimus does not
+    see contention. Its own placement (equal numbers on the fewest servers) is replaced by the scenario's strategy.
 
     Args:
-        estimate: What it knows of speeds: None (what the scenario says), `exact`, `fitted` (resource-speed functions from
-            ten probes per type and from observed speeds) or `noisy`.
+        estimate: What it knows of speeds: None (what the scenario says), `exact`, `fitted` (resource-speed functions
+            from ten probes per type and from observed speeds) or `noisy`.
         noise: Relative error of probes or estimates, see `EstimateConfig`.
         bundle: Also consider one worker and one PS at once, which gets it over ridges of the speed surface (ours).
     """
@@ -96,6 +95,4 @@ class OptimusScheduler(Heuristic):
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
         state = view.simulator.state
-        choose_optimus(
-            state.jobs, state.window, mask, state.types, state.estimate, state.rules, self._bundle, actions
-        )
+        choose_optimus(state.jobs, state.window, mask, state.types, state.estimate, state.rules, self._bundle, actions)

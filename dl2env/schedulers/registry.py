@@ -53,7 +53,7 @@ def get_scheduler(name: str, **options: Any) -> Scheduler:
         raise UnknownNameError("scheduler", name, [*_BUILTIN, "package.module:Class"])
     factory = _import(path)
     try:
-        scheduler = factory(**options)
+        scheduler: Scheduler = factory(**options)
     except TypeError as error:
         raise ConfigError(f"scheduler {name!r}: {error}") from error
     if not callable(getattr(scheduler, "act", None)) or not isinstance(getattr(scheduler, "name", None), str):

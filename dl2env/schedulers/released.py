@@ -1,8 +1,8 @@
 """The heuristics exactly as the released DL2 code has them, for the faithful mode.
 
-They see all jobs, start from an empty cluster (`initial_bundle=False`) and answer with an action even where no server can
-hold it: in the faithful mode a task that does not fit ends the interval, which is how the released code stops. Ties go to
-the earlier job. What they do differently from the published algorithms is said in each class.
+They see all jobs, start from an empty cluster (`initial_bundle=False`) and answer with an action even where no server
+can hold it: in the faithful mode a task that does not fit ends the interval, which is how the released code stops. Ties
+go to the earlier job. What they do differently from the published algorithms is said in each class.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ReleasedFifo(_ReleasedInOrder):
 
 
 class ReleasedSrtf(_ReleasedInOrder):
-    """"SRTF" by remaining *fraction* of the epochs, which stops at the first bundle that does not fit."""
+    """The released "SRTF": by remaining *fraction* of the epochs, which stops at the first bundle that does not fit."""
 
     name = "released-srtf"
     order = BY_FRACTION
@@ -191,9 +191,7 @@ class ReleasedOptimus(_Released):
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
         del mask
         state = view.simulator.state
-        choose_optimus(
-            state.jobs, state.window, state.types, state.table, view.config.dynamics.interval_s, actions
-        )
+        choose_optimus(state.jobs, state.window, state.types, state.table, view.config.dynamics.interval_s, actions)
 
 
 class ReleasedTetris(_Released):

@@ -55,8 +55,8 @@ def choose_tetris(jobs, window, mask, types, best_speed, env, rules, actions):
 class TetrisScheduler(Heuristic):
     """Gives the next tasks to the job with the best alignment with free resources, less its weighted remaining work.
 
-    Source: Grandl et al., SIGCOMM 2014: score = alignment - (mean alignment / mean work) * work. Adapted to elastic jobs
-    as in DL2's baseline; demands and free resources are shares of the cluster, because the server is chosen by the
+    Source: Grandl et al., SIGCOMM 2014: score = alignment - (mean alignment / mean work) * work. Adapted to elastic
+    jobs as in DL2's baseline; demands and free resources are shares of the cluster, because the server is chosen by the
     placement strategy. (The released DL2 adds the work term, which prefers long jobs.)
     """
 

@@ -92,8 +92,8 @@ def write_row(state, b, i):
         state.types[t],
         state.estimate[e, t],
         state.best_speed[e, t],
-        state.table_caps[0],
-        state.table_caps[1],
+        state.rules[0].max_workers,
+        state.rules[0].max_ps,
     )
 
 
@@ -133,7 +133,7 @@ def fill_window(state, b):
     env.window_size = filled
 
 
-@kernel
+@inline_kernel
 def spread_stretch(state, b, s, source):
     """Brings the stretch of the jobs that communicate over server s's link up to date, except that of job `source`.
 
@@ -157,7 +157,7 @@ def spread_stretch(state, b, s, source):
             write_row(state, b, j)
 
 
-@kernel
+@inline_kernel
 def use_links(state, b, i, entry, num_tasks):
     """Books the link use of job i's newest tasks, and what it does to the stretch of the job and of its neighbours."""
     job = state.jobs[b, i]
@@ -185,7 +185,7 @@ def use_links(state, b, i, entry, num_tasks):
             spread_stretch(state, b, state.entries[b, i, e].server, i)
 
 
-@kernel
+@inline_kernel
 def place(state, b, i, kind):
     """Places the task(s) of an action and updates links, estimated speeds and the rows of all jobs it touches.
 
@@ -209,9 +209,7 @@ def place(state, b, i, kind):
     exhausted = take(env, servers, state.specs, s, cpus, gpus, rules.load_by_sum, state.demands, state.num_fit[b])
     num_workers = int(kind != PS)
     num_ps = int(kind != WORKER)
-    entry = add_tasks(
-        job, i, s, entries, servers, state.server_jobs[b], state.server_entries[b], num_workers, num_ps
-    )
+    entry = add_tasks(job, i, s, entries, servers, state.server_jobs[b], state.server_entries[b], num_workers, num_ps)
     share = 0.0
     if rules.total_cpus > 0:
         share = (job.workers * job_type.worker_cpus + job.ps * job_type.ps_cpus) / rules.total_cpus
@@ -225,7 +223,7 @@ def place(state, b, i, kind):
     return EXHAUSTED if exhausted else PLACED
 
 
-@kernel
+@inline_kernel
 def decide(state, b, i, kind):
     """Places an action's task(s) and brings the window and the mask up to date; False when it failed."""
     outcome = place(state, b, i, kind)

@@ -92,7 +92,7 @@ def begin_interval(state, b):
     fill_window(state, b)
 
 
-@kernel
+@inline_kernel
 def train(state, b, terms):
     """Lets every active job train for the rest of the interval and removes those that finish.
 
@@ -187,7 +187,7 @@ def skip_idle(state, b):
     env.interval = max(env.interval, due)
 
 
-@kernel
+@inline_kernel
 def end_interval(state, b, terms):
     """Trains, then opens the next decision phase. Returns (terminated, truncated)."""
     env = state.env[b]
@@ -208,7 +208,7 @@ def end_interval(state, b, terms):
             return False, False
 
 
-@kernel
+@inline_kernel
 def reset_env(state, b):
     """Starts environment b, whose jobs have been written, at its first decision."""
     env = state.env[b]
@@ -236,7 +236,7 @@ def reset_envs(state, env_idx):
         reset_env(state, env_idx[n])
 
 
-@kernel
+@inline_kernel
 def step_env(state, b, action, terms):
     """One decision of environment b. Returns (interval_ended, is_illegal, terminated, truncated)."""
     env = state.env[b]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl2env.jit import inline_kernel, kernel
+from dl2env.jit import inline_kernel
 from dl2env.sim.state import LEAST_LOADED_SINGLE, PACK, SPREAD
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
 
@@ -24,7 +24,7 @@ def action_demand(job_type, kind):
     return cpus, gpus
 
 
-@kernel
+@inline_kernel
 def find_server(servers, entries, num_entries, cpus, gpus, placement):
     """Server the strategy chooses for a task, -1 when it finds none; ties go to the lowest id.
 
@@ -141,7 +141,7 @@ def uses_network(job, architecture):
     )
 
 
-@kernel
+@inline_kernel
 def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
     """Gives every task back; what each job had stays in `last_workers` and `last_ps`."""
     for k in range(env.num_active):

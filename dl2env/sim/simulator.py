@@ -19,6 +19,9 @@ from dl2env.speed.parameters import SpeedParameters
 from dl2env.workload.job_types import JobType
 from dl2env.workload.jobs import Workload
 
+_NUM_TERMS = len(REWARD_TERMS)
+_NUM_FLAGS = len(Report._fields) - 1
+
 _MUTABLE = (
     "env",
     "jobs",
@@ -169,8 +172,8 @@ class ClusterSimulator:
         last_s = (self.config.dynamics.max_intervals - 1) * self.config.dynamics.interval_s
         if workload.arrival_s[0] > last_s:
             raise ConfigError(
-                f"the workload's first job arrives at {workload.arrival_s[0]:g} s, after the last interval of an episode "
-                f"begins ({last_s:g} s); raise dynamics.max_intervals or shift the arrivals"
+                f"the workload's first job arrives at {workload.arrival_s[0]:g} s, after the last interval of an "
+                f"episode begins ({last_s:g} s); raise dynamics.max_intervals or shift the arrivals"
             )
         jobs = self.state.jobs[b, :n]
         jobs[:] = np.zeros((), dtype=jobs.dtype)
@@ -200,8 +203,7 @@ class ClusterSimulator:
         chosen = np.asarray(actions, dtype=np.int64)
         if chosen.shape != (self.num_envs,):
             raise ConfigError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
-        flags = np.empty((4, self.num_envs), dtype=np.bool_)
-        report = Report(np.empty((self.num_envs, len(REWARD_TERMS))), flags[0], flags[1], flags[2], flags[3])
+        report = Report(np.empty((self.num_envs, _NUM_TERMS)), *np.empty((_NUM_FLAGS, self.num_envs), dtype=np.bool_))
         dynamics.step_envs(self.state, chosen, self._is_done, report)
         if self._fits_online and report.interval_ended.any():
             fitting.refit_estimates(self.state, report.interval_ended & ~self._is_done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dl2env.jit import inline_kernel, kernel
+from dl2env.jit import inline_kernel
 from dl2env.sim.placement import can_train
 from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER
 
@@ -22,7 +22,7 @@ def link_stretch(server, entry, own_use, link_sharing):
     return 1.0 + link_sharing * max(server.link_use - own_use * (entry.workers + entry.ps), 0.0)
 
 
-@kernel
+@inline_kernel
 def true_step_time(job, job_type, compute_s, entries, servers, specs, rules):
     """Seconds of one training step under the whole placement, see docs/architecture.md, 'Step time'.
 
@@ -87,7 +87,7 @@ def true_step_time(job, job_type, compute_s, entries, servers, specs, rules):
     return input_s + compute + weight_s + coordination_s
 
 
-@kernel
+@inline_kernel
 def true_speed(job, job_type, compute_s, table, entries, servers, specs, rules):
     """Samples per second under the whole placement; 0 when the job lacks a task it needs."""
     if not can_train(job, job_type.architecture):

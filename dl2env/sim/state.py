@@ -92,6 +92,8 @@ RULES_DTYPE = np.dtype(
         ("speed_noise", np.float64),
         ("total_cpus", np.float64),
         ("total_gpus", np.float64),
+        ("max_workers", np.float64),  # configured caps
+        ("max_ps", np.float64),
         ("max_intervals", np.int32),
         ("window", np.int32),
         ("pcie_group", np.int32),
@@ -142,7 +144,6 @@ class State(NamedTuple):
     best_speed: NDArray[np.float64]  # (1 or B, T) best estimated isolated samples/s
     fit: NDArray[np.float64]  # (B, T, 5, 6) normal equations of the online fit, or (0, ...)
     type_features: NDArray[np.float32]  # (T, K) columns of the observation that describe the type
-    table_caps: NDArray[np.int64]  # (2,) configured caps on workers and PSs
     rules: NDArray[np.void]  # (1,) RULES_DTYPE
     window: NDArray[np.int32]  # (B, J) job index per slot, -1 when empty
     obs_jobs: NDArray[np.float32]  # (B, J, F)

@@ -94,8 +94,8 @@ def analytic_parameters(
 def link_use(parameters: SpeedParameters) -> NDArray[np.float64]:
     """(T,) share of a step in which a job communicates, without contention, in the smallest allocation that does.
 
-    That is one worker and one parameter server, or two all-reduce workers, on separate servers; 0 for architectures that
-    stay on one server. It stands for how busy one task keeps its server's link.
+    That is one worker and one parameter server, or two all-reduce workers, on separate servers; 0 for architectures
+    that stay on one server. It stands for how busy one task keeps its server's link.
     """
     step_s, communication_s = np.moveaxis(isolated_step_time(parameters, 2, 1), -1, 0)
     uses_ps = parameters.types["max_ps"] > 0
@@ -284,8 +284,8 @@ def isolated_step_time(
 
     Returns:
         (T, W + 2, P + 2, 2): step seconds, and of these the communication seconds that link stretch multiplies
-        (Ethernet, the workers' exchange and parameter-server service). (inf, 0) where the job cannot train; types without parameter servers
-        train at P = 0 only.
+        (Ethernet, the workers' exchange, parameter-server service). (inf, 0) where the job cannot train; types without
+        parameter servers train at P = 0 only.
     """
     types = parameters.types[:, None, None]
     architecture = types["architecture"]

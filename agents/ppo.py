@@ -31,6 +31,9 @@ class PPOConfig:
         epochs: Passes over the decisions of an update.
         learning_rate: Of Adam, at the start; linear to `final_learning_rate` at the end.
         final_learning_rate: See above.
+        ramp_updates: Updates at the start of a training over which the learning rate rises linearly to the one above.
+            Adam's first steps are of full length whatever the gradient; after a warm-up they can throw the policy into
+            ending every interval at once.
         entropy_coef: Weight of the entropy bonus at the start; linear to `final_entropy_coef` at the end.
         final_entropy_coef: See above.
         clip_range: Largest relative change of a decision's probability that is rewarded.
@@ -49,6 +52,7 @@ class PPOConfig:
     epochs: int = 3
     learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
+    ramp_updates: int = 8
     entropy_coef: float = 0.001
     final_entropy_coef: float = 0.0
     clip_range: float = 0.2
@@ -68,7 +72,7 @@ class PPOConfig:
         for name in ("learning_rate", "clip_range", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be positive")
-        for name in ("final_learning_rate", "entropy_coef", "final_entropy_coef", "value_coef"):
+        for name in ("ramp_updates", "final_learning_rate", "entropy_coef", "final_entropy_coef", "value_coef"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must not be negative")
         if self.target_kl is not None and not self.target_kl > 0:
@@ -103,6 +107,14 @@ class SchedulingPPO(MaskablePPO):
         super().train()
         self.logger.record("train/entropy_coef", self.ent_coef)
         self.logger.record("train/value_std", float(self.policy.network.value_head.std))
+
+    def _update_learning_rate(self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer) -> None:
+        """Sets the scheduled learning rate, less during the first updates."""
+        super()._update_learning_rate(optimizers)
+        # The running update counts as done: its decisions have been made.
+        ramp = min(1.0, self.updates_done / max(1, self.config.ramp_updates))
+        for group in self.policy.optimizer.param_groups:
+            group["lr"] *= ramp
 
     @property
     def updates_done(self) -> int:

@@ -61,7 +61,7 @@ class WarmupConfig:
     minibatch_size: int = 1024
     learning_rate: float = 2e-3
     holdout_fraction: float = 0.1
-    patience: int = 2
+    patience: int = 3
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     label_smoothing: float = 0.3

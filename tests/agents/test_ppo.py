@@ -34,6 +34,7 @@ def test_learns_a_masked_task(normalize_values: bool) -> None:
         minibatch_size=512,
         epochs=4,
         learning_rate=1e-2,
+        ramp_updates=1,
         entropy_coef=0.01,
         target_kl=None,
         normalize_values=normalize_values,
@@ -56,7 +57,7 @@ def test_same_seed_same_weights() -> None:
 
 def test_schedules_run_from_start_to_end() -> None:
     config = dataclasses.replace(
-        QUICK, learning_rate=1e-2, final_learning_rate=1e-3, entropy_coef=0.1, final_entropy_coef=0.02
+        QUICK, learning_rate=1e-2, ramp_updates=2, final_learning_rate=1e-3, entropy_coef=0.1, final_entropy_coef=0.02
     )
     model = picking_learner(config=config)
     seen: list[tuple[float, float]] = []
@@ -68,8 +69,8 @@ def test_schedules_run_from_start_to_end() -> None:
 
     model.train = spy  # type: ignore[method-assign]
     fine_tune(model, 4 * 128)
-    # After a quarter, half, three quarters and all of the decisions.
-    np.testing.assert_allclose(seen, [(0.08, 7.75e-3), (0.06, 5.5e-3), (0.04, 3.25e-3), (0.02, 1e-3)])
+    # After a quarter, half, three quarters and all of the decisions; the first update has half the learning rate.
+    np.testing.assert_allclose(seen, [(0.08, 7.75e-3 / 2), (0.06, 5.5e-3), (0.04, 3.25e-3), (0.02, 1e-3)])
 
 
 def test_values_are_normalized_by_the_returns() -> None:

@@ -60,7 +60,15 @@ def choose_marginal(state, mask, exponent, per_share, actions):
                 if not mask[b, 3 * slot + kind]:
                     continue
                 s = find_server_for_action(
-                    servers, job, job_type, state.entries[b, i], single, kind, rules.placement, -1
+                    servers,
+                    state.least_loaded[b],
+                    job,
+                    job_type,
+                    state.entries[b, i],
+                    single,
+                    kind,
+                    rules.placement,
+                    -1,
                 )
                 if s < 0:
                     continue

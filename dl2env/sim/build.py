@@ -50,6 +50,7 @@ def build_state(
         active=np.zeros((num_envs, max_jobs), np.int32),
         entries=np.zeros((num_envs, max_jobs, entries), st.ENTRY_DTYPE),
         servers=np.zeros((num_envs, num_servers), st.SERVER_DTYPE),
+        least_loaded=np.zeros((num_envs, 2 << (num_servers - 1).bit_length()), np.int16),
         server_jobs=np.zeros((num_envs, num_servers, jobs_on_server), np.int32),
         server_entries=np.zeros((num_envs, num_servers, jobs_on_server), np.int16),
         num_fit=np.zeros((num_envs, len(demands)), np.int32),

@@ -50,7 +50,15 @@ def is_legal(state, b, i, kind):
         single = is_single_server(job_type.architecture)
         return (
             find_server_for_action(
-                state.servers[b], job, job_type, state.entries[b, i], single, kind, rules.placement, -1
+                state.servers[b],
+                state.least_loaded[b],
+                job,
+                job_type,
+                state.entries[b, i],
+                single,
+                kind,
+                rules.placement,
+                -1,
             )
             >= 0
         )
@@ -197,16 +205,17 @@ def place(state, b, i, kind):
     job = state.jobs[b, i]
     job_type = state.types[job.type]
     servers = state.servers[b]
+    least_loaded = state.least_loaded[b]
     entries = state.entries[b, i]
     single = is_single_server(job_type.architecture)
     pinned = env.pinned_server
-    s = find_server_for_action(servers, job, job_type, entries, single, kind, rules.placement, pinned)
+    s = find_server_for_action(servers, least_loaded, job, job_type, entries, single, kind, rules.placement, pinned)
     if s < 0:
         return FAILED
     if servers[s].num_jobs == 0:
         env.busy_servers += 1
     cpus, gpus = action_demand(job_type, kind)
-    exhausted = take(env, servers, state.specs, s, cpus, gpus, rules.load_by_sum, state.demands, state.num_fit[b])
+    exhausted = take(env, servers, least_loaded, state.specs, s, cpus, gpus, rules, state.demands, state.num_fit[b])
     num_workers = int(kind != PS)
     num_ps = int(kind != WORKER)
     entry = add_tasks(job, i, s, entries, servers, state.server_jobs[b], state.server_entries[b], num_workers, num_ps)

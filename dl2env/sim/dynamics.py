@@ -82,7 +82,9 @@ def begin_interval(state, b):
         trained = can_train(job, state.types[job.type].architecture)
         job.last_workers = job.workers if trained else 0
         job.last_ps = job.ps if trained else 0
-    clear_allocations(env, jobs, active, state.servers[b], state.specs, state.demands, state.num_fit[b])
+    clear_allocations(
+        env, jobs, active, state.servers[b], state.least_loaded[b], state.specs, state.demands, state.num_fit[b]
+    )
     if rules.initial_bundle:
         for k in range(env.num_active):
             job_type = state.types[jobs[active[k]].type]
@@ -187,7 +189,7 @@ def skip_idle(state, b):
     env.interval = max(env.interval, due)
 
 
-@inline_kernel
+@kernel
 def end_interval(state, b, terms):
     """Trains, then opens the next decision phase. Returns (terminated, truncated)."""
     env = state.env[b]
@@ -208,73 +210,67 @@ def end_interval(state, b, terms):
             return False, False
 
 
-@inline_kernel
-def reset_env(state, b):
-    """Starts environment b, whose jobs have been written, at its first decision."""
-    env = state.env[b]
-    env.speed_sum = 0.0
-    env.slowdown_sum = 0.0
-    env.pending_wait = 0.0
-    env.interval = 0
-    env.next_job = 0
-    env.num_active = 0
-    env.num_finished = 0
-    env.num_decisions = 0
-    env.num_intervals_full = 0
-    env.used_cpu_s = 0.0
-    env.used_gpu_s = 0.0
-    if state.rules[0].auto_advance:
-        skip_idle(state, b)
-    begin_interval(state, b)
-    write_cluster(state.obs_cluster[b], env, state.rules[0], state.servers.shape[1])
-
-
 @kernel
 def reset_envs(state, env_idx):
-    """Starts the given environments, see `reset_env`."""
+    """Starts the given environments, whose jobs have been written, at their first decision."""
     for n in range(env_idx.shape[0]):
-        reset_env(state, env_idx[n])
-
-
-@inline_kernel
-def step_env(state, b, action, terms):
-    """One decision of environment b. Returns (interval_ended, is_illegal, terminated, truncated)."""
-    env = state.env[b]
-    env.num_decisions += 1
-    void = state.mask.shape[1] - 1
-    ended = action == void
-    illegal = False
-    if not ended:
-        illegal = action < 0 or action > void or not state.mask[b, action]
-        if not illegal:
-            before = env.speed_sum
-            illegal = not decide(state, b, state.window[b, action // 3], action % 3)
-            terms[SPEED_GAIN] += env.speed_sum - before
-        ended = illegal or (state.rules[0].auto_advance and env.num_legal == 0)
-    terminated = False
-    truncated = False
-    if ended:
-        terminated, truncated = end_interval(state, b, terms)
-    terms[JCT] -= env.pending_wait
-    env.pending_wait = 0.0
-    write_cluster(state.obs_cluster[b], env, state.rules[0], state.servers.shape[1])
-    return ended, illegal, terminated, truncated
+        b = env_idx[n]
+        env = state.env[b]
+        env.speed_sum = 0.0
+        env.slowdown_sum = 0.0
+        env.pending_wait = 0.0
+        env.interval = 0
+        env.next_job = 0
+        env.num_active = 0
+        env.num_finished = 0
+        env.num_decisions = 0
+        env.num_intervals_full = 0
+        env.used_cpu_s = 0.0
+        env.used_gpu_s = 0.0
+        if state.rules[0].auto_advance:
+            skip_idle(state, b)
+        begin_interval(state, b)
+        write_cluster(state.obs_cluster[b], env, state.rules[0], state.servers.shape[1])
 
 
 @kernel
 def step_envs(state, actions, is_done, report):
-    """One decision of each environment that is not done; `report` is filled, `is_done` updated."""
+    """One decision of each environment that is not done.
+
+    Args:
+        state: The batch.
+        actions: (B,) actions.
+        is_done: (B,) environments to leave alone; updated.
+        report: Report, filled.
+    """
+    rules = state.rules[0]
+    void = state.mask.shape[1] - 1
     for b in range(actions.shape[0]):
-        report.reward_terms[b, :] = 0.0
-        report.interval_ended[b] = False
-        report.is_illegal[b] = False
-        report.terminated[b] = False
-        report.truncated[b] = False
-        if is_done[b]:
-            continue
-        ended, illegal, terminated, truncated = step_env(state, b, actions[b], report.reward_terms[b])
+        terms = report.reward_terms[b]
+        terms[:] = 0.0
+        ended = False
+        illegal = False
+        terminated = False
+        truncated = False
+        if not is_done[b]:
+            env = state.env[b]
+            env.num_decisions += 1
+            action = actions[b]
+            ended = action == void
+            if not ended:
+                illegal = action < 0 or action > void or not state.mask[b, action]
+                if not illegal:
+                    before = env.speed_sum
+                    illegal = not decide(state, b, state.window[b, action // 3], action % 3)
+                    terms[SPEED_GAIN] += env.speed_sum - before
+                ended = illegal or (rules.auto_advance and env.num_legal == 0)
+            if ended:
+                terminated, truncated = end_interval(state, b, terms)
+            terms[JCT] -= env.pending_wait
+            env.pending_wait = 0.0
+            write_cluster(state.obs_cluster[b], env, rules, state.servers.shape[1])
+            is_done[b] = terminated or truncated
         report.interval_ended[b] = ended
         report.is_illegal[b] = illegal
         report.terminated[b] = terminated
         report.truncated[b] = truncated
-        is_done[b] = terminated or truncated

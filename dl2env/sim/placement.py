@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from dl2env.jit import inline_kernel
-from dl2env.sim.state import LEAST_LOADED_SINGLE, PACK, SPREAD
+from dl2env.sim.state import LEAST_LOADED, LEAST_LOADED_SINGLE, PACK, SPREAD
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
 
 WORKER, PS, BUNDLE = range(3)
@@ -25,23 +27,30 @@ def action_demand(job_type, kind):
 
 
 @inline_kernel
-def find_server(servers, entries, num_entries, cpus, gpus, placement):
+def find_server(servers, least_loaded, entries, num_entries, cpus, gpus, placement):
     """Server the strategy chooses for a task, -1 when it finds none; ties go to the lowest id.
 
     Args:
         servers: (S,) SERVER_DTYPE of one environment.
+        least_loaded: (2 R,) tournament tree of the servers' ranks.
         entries: (E,) ENTRY_DTYPE of the job (used by `spread`).
         num_entries: How many of them are filled.
         cpus: CPU units the task needs.
         gpus: GPU units the task needs.
         placement: Code of the strategy.
     """
+    if placement == LEAST_LOADED or placement == LEAST_LOADED_SINGLE:
+        root = servers[least_loaded[1]]
+        if root.free_cpus >= cpus and root.free_gpus >= gpus:
+            return int(least_loaded[1])
+        if placement == LEAST_LOADED_SINGLE:
+            return -1
     best = -1
     best_load = 0.0
     best_tasks = 0
     for s in range(servers.shape[0]):
         server = servers[s]
-        if placement != LEAST_LOADED_SINGLE and (server.free_cpus < cpus or server.free_gpus < gpus):
+        if server.free_cpus < cpus or server.free_gpus < gpus:
             continue
         load = -server.load if placement == PACK else server.load
         tasks = 0
@@ -53,13 +62,13 @@ def find_server(servers, entries, num_entries, cpus, gpus, placement):
             best = s
             best_load = load
             best_tasks = tasks
-    if best >= 0 and (servers[best].free_cpus < cpus or servers[best].free_gpus < gpus):
-        return -1
     return best
 
 
 @inline_kernel
-def find_server_for_action(servers, job, job_type, entries, is_single_server, kind, placement, pinned_server):
+def find_server_for_action(
+    servers, least_loaded, job, job_type, entries, is_single_server, kind, placement, pinned_server
+):
     """Server for an action of a job, -1 when it cannot be placed; single-server types stay where they are."""
     cpus, gpus = action_demand(job_type, kind)
     only = pinned_server
@@ -67,11 +76,28 @@ def find_server_for_action(servers, job, job_type, entries, is_single_server, ki
         only = entries[0].server
     if only >= 0:
         return only if servers[only].free_cpus >= cpus and servers[only].free_gpus >= gpus else -1
-    return find_server(servers, entries, job.num_entries, cpus, gpus, placement)
+    return find_server(servers, least_loaded, entries, job.num_entries, cpus, gpus, placement)
 
 
 @inline_kernel
-def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
+def _winner(servers, left, right):
+    """The server with the lower rank, ties to the left; -1 stands for no server."""
+    if right < 0 or servers[left].rank <= servers[right].rank:
+        return left
+    return right
+
+
+@inline_kernel
+def _replay(servers, least_loaded, s):
+    """Plays the matches of server s again, from its leaf up to the root."""
+    node = (least_loaded.shape[0] // 2 + s) // 2
+    while node > 0:
+        least_loaded[node] = _winner(servers, least_loaded[2 * node], least_loaded[2 * node + 1])
+        node //= 2
+
+
+@inline_kernel
+def take(env, servers, least_loaded, specs, s, cpus, gpus, rules, demands, num_fit):
     """Takes units of server s and updates its load and the counts of servers that fit; True if one fell to 0."""
     server = servers[s]
     old_cpus = server.free_cpus
@@ -84,7 +110,7 @@ def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
     env.free_gpus -= gpus
     used_cpus = specs[s].cpus - new_cpus
     used_gpus = specs[s].gpus - new_gpus
-    if load_by_sum:
+    if rules.load_by_sum:
         server.load = used_cpus + used_gpus
     else:
         load = 0.0
@@ -94,13 +120,18 @@ def take(env, servers, specs, s, cpus, gpus, load_by_sum, demands, num_fit):
             load += used_gpus / specs[s].gpus
         server.load = load
     exhausted = False
+    is_full = rules.placement != LEAST_LOADED_SINGLE
     for d in range(demands.shape[0]):
         need_cpus = demands[d].cpus
         need_gpus = demands[d].gpus
-        if old_cpus >= need_cpus and old_gpus >= need_gpus and (new_cpus < need_cpus or new_gpus < need_gpus):
+        if new_cpus >= need_cpus and new_gpus >= need_gpus:
+            is_full = False
+        elif old_cpus >= need_cpus and old_gpus >= need_gpus:
             num_fit[d] -= 1
             if num_fit[d] == 0:
                 exhausted = True
+    server.rank = math.inf if is_full else server.load
+    _replay(servers, least_loaded, s)
     return exhausted
 
 
@@ -142,7 +173,7 @@ def uses_network(job, architecture):
 
 
 @inline_kernel
-def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
+def clear_allocations(env, jobs, active, servers, least_loaded, specs, demands, num_fit):
     """Gives every task back; what each job had stays in `last_workers` and `last_ps`."""
     for k in range(env.num_active):
         job = jobs[active[k]]
@@ -160,12 +191,19 @@ def clear_allocations(env, jobs, active, servers, specs, demands, num_fit):
     for s in range(servers.shape[0]):
         server = servers[s]
         server.load = 0.0
+        server.rank = 0.0
         server.free_cpus = specs[s].cpus
         server.free_gpus = specs[s].gpus
         server.num_jobs = 0
         server.link_use = 0.0
         env.free_cpus += specs[s].cpus
         env.free_gpus += specs[s].gpus
+    # With equal ranks the leftmost leaf below a node wins.
+    num_leaves = least_loaded.shape[0] // 2
+    for leaf in range(num_leaves):
+        least_loaded[num_leaves + leaf] = leaf if leaf < servers.shape[0] else -1
+    for node in range(num_leaves - 1, 0, -1):
+        least_loaded[node] = least_loaded[2 * node]
     for d in range(demands.shape[0]):
         num_fit[d] = demands[d].initial_fit
     env.speed_sum = 0.0

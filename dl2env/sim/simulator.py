@@ -28,6 +28,7 @@ _MUTABLE = (
     "active",
     "entries",
     "servers",
+    "least_loaded",
     "server_jobs",
     "server_entries",
     "num_fit",

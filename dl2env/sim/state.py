@@ -71,6 +71,7 @@ ENTRY_DTYPE = np.dtype([("server", np.int16), ("workers", np.int16), ("ps", np.i
 SERVER_DTYPE = np.dtype(
     [
         ("load", np.float64),  # used units: sum of fractions, or plain sum (released DL2)
+        ("rank", np.float64),  # load, or infinity when no type's task fits any more (not with least_loaded_single)
         ("free_cpus", np.int32),
         ("free_gpus", np.int32),
         ("link_use", np.float64),  # sum of the link use of the tasks here whose jobs are on the network
@@ -131,6 +132,7 @@ class State(NamedTuple):
     active: NDArray[np.int32]  # (B, N) indices of admitted, unfinished jobs in arrival order
     entries: NDArray[np.void]  # (B, N, E) ENTRY_DTYPE: where a job's tasks are
     servers: NDArray[np.void]  # (B, S) SERVER_DTYPE
+    least_loaded: NDArray[np.int16]  # (B, 2 R) tournament tree of server ranks, R >= S a power of two; root at 1
     server_jobs: NDArray[np.int32]  # (B, S, M) indices of the jobs on a server
     server_entries: NDArray[np.int16]  # (B, S, M) which entry of that job the server is
     num_fit: NDArray[np.int32]  # (B, D) servers that can hold a demand class

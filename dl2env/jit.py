@@ -52,8 +52,11 @@ def inline_kernel(function: F) -> F:
 
 def _compile(function: F, **options: Any) -> F:
     options = {"error_model": "numpy", "nogil": True, "_nrt": False, **options}
-    dispatcher = numba.njit(cache=True, **options)(function)
-    cache_file = getattr(dispatcher._cache, "_cache_file", None)
+    try:
+        dispatcher = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder that numba may write its cache to
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache_file is None or not hasattr(cache_file, "_source_stamp"):
         # An unknown numba: a stale cache would be silently wrong, a missing one only slow.
         return numba.njit(**options)(function)  # type: ignore[no-any-return]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from dl2env.errors import ConfigError
 from dl2env.jit import kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action
+from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
 
 
 @kernel
-def choose_drf(jobs, window, mask, types, ps_per_worker, actions):
+def choose_drf(jobs, window, mask, types, classes, demands, ps_per_worker, actions):
     """Writes DRF's action of each environment; `actions` comes filled with void."""
     for b in range(window.shape[0]):
         lowest = math.inf
@@ -24,7 +24,8 @@ def choose_drf(jobs, window, mask, types, ps_per_worker, actions):
                 break
             job = jobs[b, i]
             if job.dominant_share < lowest:
-                action = grow_action(mask[b], slot, job, types[job.type], ps_per_worker)
+                is_paired = shares_server(classes[job.type], demands)
+                action = grow_action(mask[b], slot, job, types[job.type], is_paired, ps_per_worker)
                 if action >= 0:
                     lowest = job.dominant_share
                     actions[b] = action
@@ -47,5 +48,5 @@ class DrfScheduler(Heuristic):
         self._ps_per_worker = float(ps_per_worker)
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        state = view.simulator.state
-        choose_drf(state.jobs, state.window, mask, state.types, self._ps_per_worker, actions)
+        s = view.simulator.state
+        choose_drf(s.jobs, s.window, mask, s.types, s.classes, s.demands, self._ps_per_worker, actions)

@@ -2,38 +2,140 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.errors import ConfigError
-from dl2env.jit import kernel
+from dl2env.jit import inline_kernel, kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic
+from dl2env.schedulers.heuristic import Heuristic, counts_after, shares_server
 from dl2env.schedulers.srtf import remaining_seconds
 from dl2env.sim.decisions import is_single_server
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
 from dl2env.sim.speeds import estimated_speed, link_stretch
+from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
 
 
-@kernel
-def _loss_of_others(state, b, s, source, added_use):
-    """Relative speed that the jobs on server s lose when its link use grows by `added_use`."""
-    loss = 0.0
-    e = b % state.best_speed.shape[0]
-    server = state.servers[b, s]
+@inline_kernel
+def _tasks_on(job, entries, s):
+    """Tasks of a job on server s."""
+    for e in range(job.num_entries):
+        if entries[e].server == s:
+            return entries[e].workers + entries[e].ps
+    return 0
+
+
+@inline_kernel
+def _added_use(job, job_type, entries, s, chosen, num_tasks):
+    """Link use that a job on the network adds to server s by putting `num_tasks` tasks on server `chosen`."""
+    tasks = num_tasks if s == chosen else 0
+    if not job.is_on_network:  # tasks placed before count from now on
+        tasks += _tasks_on(job, entries, s)
+    return job_type.link_use * tasks
+
+
+@inline_kernel
+def _stretch_after(state, b, j, i, chosen, num_tasks):
+    """Stretch of job j after `num_tasks` tasks of job i, which is or comes on the network, on server `chosen`."""
+    other = state.jobs[b, j]
+    own_use = state.types[other.type].link_use
     sharing = state.rules[0].link_sharing
-    for m in range(server.num_jobs):
-        j = state.server_jobs[b, s, m]
-        job = state.jobs[b, j]
-        if j == source or not job.is_on_network:
-            continue
-        job_type = state.types[job.type]
-        entry = state.entries[b, j, state.server_entries[b, s, m]]
-        stretch = link_stretch(server, entry, job_type.link_use, sharing) + sharing * added_use
-        if stretch > job.stretch:
-            speed = estimated_speed(state.estimate[e, job.type], job_type, job.workers, job.ps, stretch)
-            loss += job.relative_speed - speed / state.best_speed[e, job.type]
+    job = state.jobs[b, i]
+    stretch = other.stretch
+    for e in range(other.num_entries):
+        entry = state.entries[b, j, e]
+        added = _added_use(job, state.types[job.type], state.entries[b, i], entry.server, chosen, num_tasks)
+        if added > 0.0:
+            here = link_stretch(state.servers[b, entry.server], entry, own_use, sharing) + sharing * added
+            stretch = max(stretch, here)
+    return stretch
+
+
+@inline_kernel
+def _loss_of_others(state, b, i, chosen, num_tasks):
+    """Sum of the relative speeds that other jobs lose; arguments as for `_stretch_after`."""
+    job = state.jobs[b, i]
+    entries = state.entries[b, i]
+    e = b % state.best_speed.shape[0]
+    loss = 0.0
+    for x in range(job.num_entries + 1):
+        s = chosen
+        if x < job.num_entries:
+            s = entries[x].server
+            if job.is_on_network or s == chosen:
+                continue  # nothing changes there, or comes last
+        for m in range(state.servers[b, s].num_jobs):
+            j = state.server_jobs[b, s, m]
+            other = state.jobs[b, j]
+            is_counted = j != i and other.is_on_network
+            for y in range(0 if job.is_on_network else x):
+                earlier = entries[y].server
+                if earlier != chosen and _tasks_on(other, state.entries[b, j], earlier) > 0:
+                    is_counted = False  # counted there
+            if is_counted:
+                stretch = _stretch_after(state, b, j, i, chosen, num_tasks)
+                speed = estimated_speed(
+                    state.estimate[e, other.type], state.types[other.type], other.workers, other.ps, stretch
+                )
+                loss += other.relative_speed - speed / state.best_speed[e, other.type]
     return loss
+
+
+@inline_kernel
+def _own_stretch(state, b, i, chosen):
+    """Stretch of job i when a task of it on server `chosen` keeps or puts it on the network."""
+    job = state.jobs[b, i]
+    entries = state.entries[b, i]
+    sharing = state.rules[0].link_sharing
+    own_use = state.types[job.type].link_use if job.is_on_network else 0.0  # what servers have booked
+    server = state.servers[b, chosen]
+    own = own_use * _tasks_on(job, entries, chosen)
+    stretch = max(job.stretch, 1.0 + sharing * max(server.link_use - own, 0.0))
+    if not job.is_on_network:
+        for e in range(job.num_entries):
+            stretch = max(stretch, link_stretch(state.servers[b, entries[e].server], entries[e], own_use, sharing))
+    return stretch
+
+
+@inline_kernel
+def _is_on_network_after(job, job_type, entries, s, kind):
+    """Whether an action on server s leaves the job with tasks that exchange weights across servers."""
+    if job.num_entries == 0 or (job.num_entries == 1 and entries[0].server == s):
+        return False
+    if job_type.architecture == ALL_REDUCE:
+        return True
+    has_both = (kind != PS or job.workers > 0) and (kind != WORKER or job.ps > 0)
+    return job_type.architecture == PS_WORKER and has_both
+
+
+@inline_kernel
+def _net_gain(state, b, i, kind, weight):
+    """What an action adds to the weighted relative speed of job i, less what it takes from the others.
+
+    Minus infinity when no server can hold its tasks.
+    """
+    rules = state.rules[0]
+    job = state.jobs[b, i]
+    job_type = state.types[job.type]
+    entries = state.entries[b, i]
+    single = is_single_server(job_type.architecture)
+    s = find_server_for_action(
+        state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
+    )
+    if s < 0:
+        return -math.inf
+    is_paired = shares_server(state.classes[job.type], state.demands)
+    workers, num_ps = counts_after(job, job_type, is_paired, kind)
+    stretch = 1.0
+    loss = 0.0
+    if rules.link_sharing > 0.0 and _is_on_network_after(job, job_type, entries, s, kind):
+        stretch = _own_stretch(state, b, i, s)
+        loss = _loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
+    e = b % state.best_speed.shape[0]
+    speed = estimated_speed(state.estimate[e, job.type], job_type, workers, num_ps, stretch)
+    return weight * (speed / state.best_speed[e, job.type] - job.relative_speed) - loss
 
 
 @kernel
@@ -45,42 +147,19 @@ def choose_marginal(state, mask, exponent, per_share, actions):
     for b in range(mask.shape[0]):
         best = 0.0
         e = b % state.best_speed.shape[0]
-        servers = state.servers[b]
         for slot in range(state.window.shape[1]):
             i = state.window[b, slot]
             if i < 0:
                 break
             job = state.jobs[b, i]
-            job_type = state.types[job.type]
-            estimate = state.estimate[e, job.type]
-            best_speed = state.best_speed[e, job.type]
-            single = is_single_server(job_type.architecture)
-            weight = max(remaining_seconds(job, best_speed) / rules.interval_s, 0.05) ** -exponent
+            left_s = remaining_seconds(job, state.best_speed[e, job.type])
+            weight = max(left_s / rules.interval_s, 0.05) ** -exponent
             for kind in (PS, WORKER, BUNDLE):
                 if not mask[b, 3 * slot + kind]:
                     continue
-                s = find_server_for_action(
-                    servers,
-                    state.least_loaded[b],
-                    job,
-                    job_type,
-                    state.entries[b, i],
-                    single,
-                    kind,
-                    rules.placement,
-                    -1,
-                )
-                if s < 0:
-                    continue
-                workers = job.workers + (0 if kind == PS else 1)
-                num_ps = job.ps + (0 if kind == WORKER else 1)
-                stretch = max(job.stretch, 1.0 + rules.link_sharing * servers[s].link_use)
-                speed = estimated_speed(estimate, job_type, workers, num_ps, stretch)
-                added_use = job_type.link_use * (2 if kind == BUNDLE else 1)
-                gain = speed / best_speed - job.relative_speed
-                gain = weight * gain - _loss_of_others(state, b, s, i, added_use)
+                gain = _net_gain(state, b, i, kind, weight)
                 if gain > 0.0 and per_share:
-                    cpus, gpus = action_demand(job_type, kind)
+                    cpus, gpus = action_demand(state.types[job.type], kind)
                     gain /= max(cpus / total_cpus, gpus / total_gpus)
                 if gain > best:
                     best = gain
@@ -90,8 +169,9 @@ def choose_marginal(state, mask, exponent, per_share, actions):
 class MarginalGainScheduler(Heuristic):
     """Greedy net gain: relative speed (speed over the best isolated speed) a job gains, less what its neighbours lose.
 
-    Ours, in the spirit of Optimus but aware of contention: it predicts the server of the task, the job's stretch there
-    and the stretch of the jobs on that server. Considers one worker, one PS, and both; stops when nothing is gained.
+    Ours, in the spirit of Optimus but aware of contention: it predicts the server of the task and, for the job and all
+    that share links with it, the stretch after its placement. Considers one worker, one parameter server, and both;
+    stops when nothing is gained.
 
     Args:
         exponent: A job's gain is weighted by its remaining intervals at best speed to the power of minus this.

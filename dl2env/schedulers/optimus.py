@@ -12,19 +12,18 @@ from dl2env.config import EnvConfig, EstimateConfig
 from dl2env.errors import ConfigError
 from dl2env.jit import kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic
+from dl2env.schedulers.heuristic import Heuristic, counts_after, shares_server
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand
 from dl2env.sim.speeds import estimated_speed
 
 
 @kernel
-def _time_saved(job, job_type, estimate, kind):
+def _time_saved(job, job_type, is_paired, estimate, kind):
     """Seconds of remaining time that an action saves, by isolated estimated speeds; infinite for the first tasks."""
     left = max(job.epochs - job.epochs_done, 0.0) * job.samples_per_epoch
-    more_workers = 0 if kind == PS else 1
-    more_ps = 0 if kind == WORKER else 1
+    workers, num_ps = counts_after(job, job_type, is_paired, kind)
     now = estimated_speed(estimate, job_type, job.workers, job.ps, 1.0)
-    then = estimated_speed(estimate, job_type, job.workers + more_workers, job.ps + more_ps, 1.0)
+    then = estimated_speed(estimate, job_type, workers, num_ps, 1.0)
     if then <= 0.0:
         return -math.inf
     if now <= 0.0:
@@ -33,7 +32,7 @@ def _time_saved(job, job_type, estimate, kind):
 
 
 @kernel
-def choose_optimus(jobs, window, mask, types, estimates, rules, allow_bundle, actions):
+def choose_optimus(jobs, window, mask, types, classes, demands, estimates, rules, allow_bundle, actions):
     """Writes Optimus' action of each environment; `actions` comes filled with void."""
     total_cpus = rules[0].total_cpus
     total_gpus = rules[0].total_gpus
@@ -46,6 +45,7 @@ def choose_optimus(jobs, window, mask, types, estimates, rules, allow_bundle, ac
             job = jobs[b, i]
             job_type = types[job.type]
             estimate = estimates[b % estimates.shape[0], job.type]
+            is_paired = shares_server(classes[job.type], demands)
             # A job that lacks a role it needs starts first: the missing role, or both at once.
             is_stopped = job.workers == 0 or (job_type.max_ps > 0 and job.ps == 0)
             for kind in (PS, WORKER, BUNDLE):
@@ -53,7 +53,7 @@ def choose_optimus(jobs, window, mask, types, estimates, rules, allow_bundle, ac
                     continue
                 if kind == BUNDLE and not (allow_bundle or is_stopped):
                     continue
-                saved = _time_saved(job, job_type, estimate, kind)
+                saved = _time_saved(job, job_type, is_paired, estimate, kind)
                 cpus, gpus = action_demand(job_type, kind)
                 share = 0.0
                 if total_cpus > 0:
@@ -94,5 +94,7 @@ class OptimusScheduler(Heuristic):
         return config if self._estimate is None else dataclasses.replace(config, estimate=self._estimate)
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        state = view.simulator.state
-        choose_optimus(state.jobs, state.window, mask, state.types, state.estimate, state.rules, self._bundle, actions)
+        s = view.simulator.state
+        choose_optimus(
+            s.jobs, s.window, mask, s.types, s.classes, s.demands, s.estimate, s.rules, self._bundle, actions
+        )

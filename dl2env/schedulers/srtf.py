@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dl2env.jit import kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action
+from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
 
 
 @kernel
@@ -19,7 +19,7 @@ def remaining_seconds(job, best_speed):
 
 
 @kernel
-def choose_srtf(jobs, window, mask, types, best_speed, actions):
+def choose_srtf(jobs, window, mask, types, classes, demands, best_speed, actions):
     """Writes SRTF's action of each environment; `actions` comes filled with void."""
     for b in range(window.shape[0]):
         shortest = math.inf
@@ -31,7 +31,8 @@ def choose_srtf(jobs, window, mask, types, best_speed, actions):
             job = jobs[b, i]
             left_s = remaining_seconds(job, best_speed[e, job.type])
             if left_s < shortest:
-                action = grow_action(mask[b], slot, job, types[job.type], 1.0)
+                is_paired = shares_server(classes[job.type], demands)
+                action = grow_action(mask[b], slot, job, types[job.type], is_paired, 1.0)
                 if action >= 0:
                     shortest = left_s
                     actions[b] = action
@@ -47,5 +48,5 @@ class SrtfScheduler(Heuristic):
     name = "srtf"
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        state = view.simulator.state
-        choose_srtf(state.jobs, state.window, mask, state.types, state.best_speed, actions)
+        s = view.simulator.state
+        choose_srtf(s.jobs, s.window, mask, s.types, s.classes, s.demands, s.best_speed, actions)

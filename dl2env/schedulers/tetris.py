@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from dl2env.jit import allocating_kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action
+from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
 from dl2env.schedulers.srtf import remaining_seconds
 from dl2env.sim.placement import action_demand
 
 
 @allocating_kernel
-def choose_tetris(jobs, window, mask, types, best_speed, env, rules, actions):
+def choose_tetris(jobs, window, mask, types, classes, demands, best_speed, env, rules, actions):
     """Writes Tetris' action of each environment; `actions` comes filled with void."""
     total_cpus = max(rules[0].total_cpus, 1.0)
     total_gpus = max(rules[0].total_gpus, 1.0)
@@ -35,7 +35,8 @@ def choose_tetris(jobs, window, mask, types, best_speed, env, rules, actions):
                 break
             filled += 1
             job = jobs[b, i]
-            grow[slot] = grow_action(mask[b], slot, job, types[job.type], 1.0)
+            is_paired = shares_server(classes[job.type], demands)
+            grow[slot] = grow_action(mask[b], slot, job, types[job.type], is_paired, 1.0)
             if grow[slot] < 0:
                 continue
             cpus, gpus = action_demand(types[job.type], grow[slot] % 3)
@@ -64,4 +65,4 @@ class TetrisScheduler(Heuristic):
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
         s = view.simulator.state
-        choose_tetris(s.jobs, s.window, mask, s.types, s.best_speed, s.env, s.rules, actions)
+        choose_tetris(s.jobs, s.window, mask, s.types, s.classes, s.demands, s.best_speed, s.env, s.rules, actions)

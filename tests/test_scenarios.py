@@ -61,7 +61,10 @@ def test_frozen_workloads_repeat_and_extend() -> None:
 
 
 # SHA-256 of the first test workload of scenarios whose parameters are final. A change here means a new version.
-PINNED = {"toy-v1": "4882e3b7a33f4fed12b2ce284dae05a673464b8a2d355c6efea0e34a7cdf92ec"}
+PINNED = {
+    "dl2-small-v1": "a4cb1d6befd547ec7297be54fb3d116b3046cd6461ee2c545190802ec317d0dd",
+    "toy-v1": "4882e3b7a33f4fed12b2ce284dae05a673464b8a2d355c6efea0e34a7cdf92ec",
+}
 
 
 @pytest.mark.parametrize("name", sorted(PINNED))

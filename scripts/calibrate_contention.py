@@ -8,6 +8,7 @@ servers under a scheduler, DRF by default.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,11 @@ from dl2env.scenarios import get_scenario
 from dl2env.schedulers import get_scheduler
 
 COLUMNS = ("sharing", "noise", "variation", "slowdown", "full intervals", "mean JCT")
+
+
+def percent(share: float) -> str:
+    """A share as a cell of the table; a dash where nothing could be measured."""
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 row = (
                     f"{sharing:g}",
                     f"{noise:g}",
-                    f"{100 * found.speed_variation:.1f} %",
-                    f"{100 * found.mean_slowdown:.1f} %",
-                    f"{100 * found.share_full:.1f} %",
+                    percent(found.speed_variation),
+                    percent(found.mean_slowdown),
+                    percent(found.share_full),
                     f"{found.mean_jct_intervals:.2f}",
                 )
                 print("  ".join(f"{cell:>14s}" for cell in row), flush=True)

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2env.config import EnvConfig
+from dl2env.errors import ConfigError
+from dl2env.evaluation.metrics import completion_times
 from dl2env.schedulers.base import ClusterView, Scheduler, configured
 from dl2env.sim.simulator import ClusterSimulator
+from dl2env.speed.estimate import SpeedEstimate, exact_estimate
 from dl2env.workload.jobs import Workload
 
 
@@ -20,12 +23,12 @@ class Contention:
 
     Attributes:
         speed_variation: Standard deviation over mean of the speed of jobs of one type at equal workers and PSs, pooled
-            over groups with enough samples.
+            over groups with enough samples; NaN if there is no such group.
         num_samples: Job intervals behind it.
         num_groups: Groups (type, workers, PSs) behind it.
-        mean_slowdown: Mean over job intervals of 1 - speed / estimated isolated speed.
+        mean_slowdown: Mean over all job intervals of 1 - speed / true isolated speed; NaN if there are none.
         share_full: Share of intervals at whose end some task fitted no server.
-        mean_jct_intervals: Mean JCT.
+        mean_jct_intervals: Mean JCT over workloads; unfinished jobs count until the end of their episode.
     """
 
     speed_variation: float
@@ -41,18 +44,25 @@ def measure_contention(
 ) -> Contention:
     """Runs a scheduler and compares the speeds that jobs of equal type and allocation had.
 
-    Only whole intervals of jobs that did not finish in them count.
+    Only whole intervals of jobs that did not finish in them count. Speed is progress over the interval's length, so
+    that training time lost to a changed allocation shows as well.
 
     Args:
         scheduler: Usually DRF, the scheduler of the production cluster behind the published variation.
         config: The world.
         workloads: Episodes to run, all at once.
         min_group: Groups with fewer samples are left out.
+
+    Raises:
+        ConfigError: There are no workloads, or `min_group` is not positive.
     """
+    if not workloads or min_group < 1:
+        raise ConfigError(f"contention: {len(workloads)} workloads, min_group={min_group}; both must be at least 1")
     config = configured(scheduler, config)
-    sim = ClusterSimulator(config, len(workloads))
+    sim = ClusterSimulator(config, len(workloads), max_jobs=max(workload.num_jobs for workload in workloads))
     sim.load(np.arange(len(workloads)), workloads)
     view = ClusterView(sim)
+    isolated = SpeedEstimate(sim.speed, exact_estimate(sim.speed, config))
     groups: dict[tuple[int, int, int], list[float]] = defaultdict(list)
     slowdowns: list[float] = []
     interval_s = config.dynamics.interval_s
@@ -68,15 +78,15 @@ def measure_contention(
             job = jobs[b, i]
             key = (int(job["type"]), int(job["last_workers"]), int(job["last_ps"]))
             groups[key].append(float(gained[b, i]))
-            slowdowns.append(1.0 - float(gained[b, i]) / float(view.estimate.samples_per_s(*key)))
+            slowdowns.append(1.0 - float(gained[b, i]) / float(isolated.samples_per_s(*key)))
     used = [np.array(values) for values in groups.values() if len(values) >= min_group]
-    squares = np.concatenate([(values / values.mean() - 1.0) ** 2 for values in used]) if used else np.array([np.nan])
+    squares = np.concatenate([np.zeros(0), *((values / values.mean() - 1.0) ** 2 for values in used)])
     records = [sim.records(b) for b in range(len(workloads))]
     return Contention(
-        speed_variation=float(np.sqrt(squares.mean())),
+        speed_variation=float(np.sqrt(squares.mean())) if used else float("nan"),
         num_samples=len(squares),
         num_groups=len(used),
-        mean_slowdown=float(np.mean(slowdowns)),
+        mean_slowdown=float(np.mean(slowdowns)) if slowdowns else float("nan"),
         share_full=float(np.mean([record.share_full for record in records])),
-        mean_jct_intervals=float(np.nanmean([record.jct_s.mean() for record in records])) / interval_s,
+        mean_jct_intervals=float(np.mean([completion_times(record).mean() for record in records])) / interval_s,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dl2env.errors import ConfigError
 from dl2env.schedulers.base import ClusterView
 from dl2env.schedulers.heuristic import Heuristic
 
@@ -19,6 +20,8 @@ class RandomScheduler(Heuristic):
     name = "random"
 
     def __init__(self, seed: int = 0) -> None:
+        if seed < 0:
+            raise ConfigError(f"random: seed={seed} must not be negative")
         self._rng = np.random.default_rng(seed)
 
     def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:

@@ -63,6 +63,8 @@ def get_scheduler(name: str, **options: Any) -> Scheduler:
 
 def _import(path: str) -> Callable[..., Any]:
     module_name, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise ConfigError(f"scheduler {path!r}: no import path; write package.module:Class")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

@@ -7,6 +7,7 @@ result. `EnvConfig` is the whole; `replace` from `dataclasses` derives variants.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +28,14 @@ def _require_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
     _require(value in choices, f"{key}={value!r} is unknown; choose one of: {', '.join(choices)}")
 
 
+def _require_positive(key: str, value: float) -> None:
+    _require(0.0 < value < math.inf, f"{key}={value} must be positive and finite")
+
+
+def _require_fraction(key: str, value: float) -> None:
+    _require(0.0 <= value < 1.0, f"{key}={value} must lie in [0, 1)")
+
+
 @dataclass(frozen=True)
 class ServerGroup:
     """Identical servers.
@@ -44,8 +53,9 @@ class ServerGroup:
     gpu_type: str = "pai-base"
 
     def __post_init__(self) -> None:
-        _require(self.count > 0, f"cluster: count={self.count} of a server group must be at least 1")
-        _require(self.cpus >= 0 and self.gpus >= 0, "cluster: cpus and gpus of a server group must not be negative")
+        _require(self.count > 0, f"cluster.servers: count={self.count} of a group must be at least 1")
+        for key, units in (("cpus", self.cpus), ("gpus", self.gpus)):
+            _require(units >= 0, f"cluster.servers: {key}={units} of a group must not be negative")
 
 
 @dataclass(frozen=True)
@@ -121,10 +131,13 @@ class ArrivalConfig:
     diurnal_sd: float = 0.45
 
     def __post_init__(self) -> None:
-        _require_choice("arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "batch"))
-        _require(self.rate_per_interval > 0, "arrivals.rate_per_interval must be positive")
-        _require(0.0 <= self.diurnal_swing < 1.0, "arrivals.diurnal_swing must lie in [0, 1)")
-        _require(self.diurnal_sd >= 0.0, "arrivals.diurnal_sd must not be negative")
+        _require_choice("workload.arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "batch"))
+        _require_positive("workload.arrivals.rate_per_interval", self.rate_per_interval)
+        _require_fraction("workload.arrivals.diurnal_swing", self.diurnal_swing)
+        _require(
+            0.0 <= self.diurnal_sd < math.inf,
+            f"workload.arrivals.diurnal_sd={self.diurnal_sd} must be finite and not negative",
+        )
 
 
 @dataclass(frozen=True)
@@ -146,10 +159,12 @@ class JobSizeConfig:
     reference_ps: int = 1
 
     def __post_init__(self) -> None:
-        _require_choice("sizes.kind", self.kind, ("published_bins", "lognormal", "fixed"))
-        _require(self.mean_s > 0, "sizes.mean_s must be positive")
-        _require(self.sigma > 0, "sizes.sigma must be positive")
-        _require(self.reference_workers >= 1 and self.reference_ps >= 0, "sizes.reference_* must be at least 1 worker")
+        _require_choice("workload.sizes.kind", self.kind, ("published_bins", "lognormal", "fixed"))
+        _require_positive("workload.sizes.mean_s", self.mean_s)
+        _require_positive("workload.sizes.sigma", self.sigma)
+        workers, num_ps = self.reference_workers, self.reference_ps
+        _require(workers >= 1, f"workload.sizes.reference_workers={workers} must be at least 1")
+        _require(num_ps >= 0, f"workload.sizes.reference_ps={num_ps} must not be negative")
 
 
 @dataclass(frozen=True)
@@ -173,12 +188,13 @@ class TraceConfig:
     load_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_choice("trace.format", self.format, ("auto", "philly", "pollux"))
+        _require_choice("workload.trace.format", self.format, ("auto", "philly", "pollux"))
         _require(
             0.0 <= self.start_fraction < self.stop_fraction <= 1.0,
-            "trace: 0 <= start_fraction < stop_fraction <= 1 must hold",
+            f"workload.trace: start_fraction={self.start_fraction}, stop_fraction={self.stop_fraction}; "
+            "0 <= start_fraction < stop_fraction <= 1 must hold",
         )
-        _require(self.load_scale > 0, "trace.load_scale must be positive")
+        _require_positive("workload.trace.load_scale", self.load_scale)
 
 
 @dataclass(frozen=True)
@@ -249,12 +265,12 @@ class DynamicsConfig:
     epoch_error: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.interval_s > 0, f"dynamics.interval_s={self.interval_s} must be positive")
+        _require_positive("dynamics.interval_s", self.interval_s)
         _require(self.max_intervals >= 1, f"dynamics.max_intervals={self.max_intervals} must be at least 1")
         _require_choice("dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single"))
         _require_choice("dynamics.scaling_cost", self.scaling_cost, ("none", "hot", "checkpoint"))
-        _require(0 <= self.speed_noise < 1, "dynamics.speed_noise must lie in [0, 1)")
-        _require(0 <= self.epoch_error < 1, "dynamics.epoch_error must lie in [0, 1)")
+        _require_fraction("dynamics.speed_noise", self.speed_noise)
+        _require_fraction("dynamics.epoch_error", self.epoch_error)
 
     @classmethod
     def faithful(cls, **changes: Any) -> DynamicsConfig:
@@ -288,6 +304,11 @@ class RewardConfig:
     jct: float = 0.0
     ideal_progress: float = 0.0
     speed_gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            weight = getattr(self, f.name)
+            _require(math.isfinite(weight), f"reward.{f.name}={weight} must be a finite number")
 
 
 @dataclass(frozen=True)
@@ -325,8 +346,11 @@ class EstimateConfig:
 
     def __post_init__(self) -> None:
         _require_choice("estimate.kind", self.kind, ("exact", "fitted", "noisy"))
-        _require(0 <= self.noise < 1, "estimate.noise must lie in [0, 1)")
-        _require(self.num_probes >= 5, "estimate.num_probes must be at least 5, the parameters of the fitted form")
+        _require_fraction("estimate.noise", self.noise)
+        _require(
+            self.num_probes >= 5,
+            f"estimate.num_probes={self.num_probes} must be at least 5, the parameters of the fitted form",
+        )
 
 
 @dataclass(frozen=True)
@@ -376,7 +400,7 @@ def _convert(hint: Any, value: Any, where: str, types: Any, typing: Any) -> Any:
             return None
         return _convert(next(a for a in args if a is not type(None)), value, where, types, typing)
     if dataclasses.is_dataclass(hint):
-        if dataclasses.is_dataclass(value):
+        if isinstance(value, typing.cast(type, hint)):
             return value
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a group of keys, got {value!r}")
@@ -390,8 +414,8 @@ def _convert(hint: Any, value: Any, where: str, types: Any, typing: Any) -> Any:
             raise ConfigError(f"{where}: expected one of {', '.join(map(str, args))}, got {value!r}")
         return value
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value != value:
-            raise ConfigError(f"{where}: NaN is not a value")
+        if not math.isfinite(value):
+            raise ConfigError(f"{where}: {value} is no value; give a finite number")
         return float(value)
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value

@@ -37,7 +37,7 @@ class NetworkConfig:
     """
 
     kind: NetworkKind = "equivariant"
-    slot_width: int = 64
+    slot_width: int = 48
     context_width: int = 96
     hidden_width: int = 256
     hidden_layers: int = 2

@@ -53,8 +53,8 @@ class PPOConfig:
     learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
     ramp_updates: int = 8
-    entropy_coef: float = 0.001
-    final_entropy_coef: float = 0.0
+    entropy_coef: float = 0.01
+    final_entropy_coef: float = 0.001
     clip_range: float = 0.2
     target_kl: float | None = 0.05
     value_coef: float = 0.5

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _BLOCK_ROWS = 2560
-"""Rows of a block: about 0.6 MiB per array at width 64, so that the few arrays of a step stay in a 2 MiB cache."""
+"""Rows of a block: about 0.5 MiB per array at width 48, so that the few arrays of a step stay in a 2 MiB cache."""
 
 
 class Workspace:

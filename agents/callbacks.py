@@ -136,8 +136,6 @@ class Validation(_Callback):
     def _on_training_end(self) -> None:
         if not self.model.stop_requested:
             self._validate()
-            # SB3 writes scalars during rollouts only.
-            self.logger.dump(self.model.num_timesteps)
 
     def _validate(self) -> None:
         if self.model.updates_done == self._last_update:
@@ -148,6 +146,8 @@ class Validation(_Callback):
         figures = dict(self._evaluate(NetworkScheduler(network, self._deterministic, self._seed, "ppo")))
         for name, value in figures.items():
             self.logger.record(f"eval/{name}", value)
+        # SB3 writes scalars after the next rollout only, which would show them one update late.
+        self.logger.dump(self.model.num_timesteps)
         self.history.append((self.model.num_timesteps, figures))
         value = figures[self._metric]
         if self._bar is not None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dl2env.errors import ConfigError
 from dl2env.jit import kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
+from dl2env.schedulers.heuristic import Heuristic, grow_action, is_half_started, shares_server
 
 
 @kernel
@@ -23,11 +23,12 @@ def choose_drf(jobs, window, mask, types, classes, demands, ps_per_worker, actio
             if i < 0:
                 break
             job = jobs[b, i]
-            if job.dominant_share < lowest:
-                is_paired = shares_server(classes[job.type], demands)
+            is_paired = shares_server(classes[job.type], demands)
+            share = -1.0 if is_half_started(job, types[job.type], is_paired) else job.dominant_share
+            if share < lowest:
                 action = grow_action(mask[b], slot, job, types[job.type], is_paired, ps_per_worker)
                 if action >= 0:
-                    lowest = job.dominant_share
+                    lowest = share
                     actions[b] = action
 
 

@@ -25,6 +25,15 @@ def shares_server(classes, demands):
 
 
 @inline_kernel
+def is_half_started(job, job_type, is_paired):
+    """Whether a job of a type that cannot start on one server has one role only.
+
+    It goes first, or workers of many jobs could take the room of all parameter servers.
+    """
+    return not is_paired and job_type.max_ps > 0 and (job.workers > 0) != (job.ps > 0)
+
+
+@inline_kernel
 def counts_after(job, job_type, is_paired, kind):
     """(workers, parameter servers) by which to judge an action: those after it.
 

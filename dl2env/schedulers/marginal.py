@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dl2env.errors import ConfigError
 from dl2env.jit import inline_kernel, kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, counts_after, shares_server
+from dl2env.schedulers.heuristic import Heuristic, counts_after, is_half_started, shares_server
 from dl2env.schedulers.srtf import remaining_seconds
 from dl2env.sim.decisions import is_single_server
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
@@ -114,7 +114,7 @@ def _is_on_network_after(job, job_type, entries, s, kind):
 def _net_gain(state, b, i, kind, weight):
     """What an action adds to the weighted relative speed of job i, less what it takes from the others.
 
-    Minus infinity when no server can hold its tasks.
+    Minus infinity when no server can hold its tasks, infinity when it completes a job's first pair.
     """
     rules = state.rules[0]
     job = state.jobs[b, i]
@@ -128,6 +128,8 @@ def _net_gain(state, b, i, kind, weight):
         return -math.inf
     is_paired = shares_server(state.classes[job.type], state.demands)
     workers, num_ps = counts_after(job, job_type, is_paired, kind)
+    if is_half_started(job, job_type, is_paired):
+        return math.inf if workers > 0 and num_ps > 0 else -math.inf
     stretch = 1.0
     loss = 0.0
     if rules.link_sharing > 0.0 and _is_on_network_after(job, job_type, entries, s, kind):
@@ -179,8 +181,8 @@ class MarginalGainScheduler(Heuristic):
     """
 
     def __init__(self, exponent: float = 0.0, per_share: bool = True) -> None:
-        if exponent < 0:
-            raise ConfigError(f"marginal: exponent={exponent} must not be negative")
+        if not 0 <= exponent < math.inf:
+            raise ConfigError(f"marginal: exponent={exponent} must be finite and not negative")
         self.name = "marginal" if exponent == 0 else f"marginal-{exponent:g}"
         self._exponent = float(exponent)
         self._per_share = per_share

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dl2env.jit import kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
+from dl2env.schedulers.heuristic import Heuristic, grow_action, is_half_started, shares_server
 
 
 @kernel
@@ -29,9 +29,11 @@ def choose_srtf(jobs, window, mask, types, classes, demands, best_speed, actions
             if i < 0:
                 break
             job = jobs[b, i]
+            is_paired = shares_server(classes[job.type], demands)
             left_s = remaining_seconds(job, best_speed[e, job.type])
+            if is_half_started(job, types[job.type], is_paired):
+                left_s = -1.0
             if left_s < shortest:
-                is_paired = shares_server(classes[job.type], demands)
                 action = grow_action(mask[b], slot, job, types[job.type], is_paired, 1.0)
                 if action >= 0:
                     shortest = left_s

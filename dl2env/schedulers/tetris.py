@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dl2env.jit import allocating_kernel
 from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
+from dl2env.schedulers.heuristic import Heuristic, grow_action, is_half_started, shares_server
 from dl2env.schedulers.srtf import remaining_seconds
 from dl2env.sim.placement import action_demand
 
@@ -48,8 +48,14 @@ def choose_tetris(jobs, window, mask, types, classes, demands, best_speed, env, 
         weight = sum_alignment / sum_work if sum_work > 0.0 else 0.0
         highest = -math.inf
         for slot in range(filled):
-            if grow[slot] >= 0 and alignment[slot] - weight * work[slot] > highest:
-                highest = alignment[slot] - weight * work[slot]
+            if grow[slot] < 0:
+                continue
+            job = jobs[b, window[b, slot]]
+            score = alignment[slot] - weight * work[slot]
+            if is_half_started(job, types[job.type], shares_server(classes[job.type], demands)):
+                score = math.inf
+            if score > highest:
+                highest = score
                 actions[b] = grow[slot]
 
 

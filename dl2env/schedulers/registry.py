@@ -34,7 +34,7 @@ def scheduler_names() -> list[str]:
     return sorted(_BUILTIN)
 
 
-def get_scheduler(name: str, **options: Any) -> Scheduler:
+def get_scheduler(name: str, /, **options: Any) -> Scheduler:
     """Builds a scheduler.
 
     Args:

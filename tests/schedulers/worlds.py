@@ -183,7 +183,7 @@ def random_world(seed: int, num_envs: int = 3, **dynamics: Any) -> tuple[np.rand
 def random_states(
     seed: int, num_steps: int = 40, **dynamics: Any
 ) -> Iterator[tuple[ClusterSimulator, ClusterView, NDArray[np.bool_]]]:
-    """Visits states of a random world by random decisions: (simulator, view, mask), environments that ended included."""
+    """States of a random world under random decisions: (simulator, view, mask); some environments may have ended."""
     rng, sim = random_world(seed, **dynamics)
     view = ClusterView(sim)
     for _ in range(num_steps):

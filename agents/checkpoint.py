@@ -230,8 +230,14 @@ def _load_tensors(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the checkpoint is incomplete, use another one") from error
     except Exception as error:
-        raise CheckpointError(f"{path}: cannot be read ({type(error).__name__}); the checkpoint is damaged") from error
+        raise _damaged(path, error) from error
     return loaded
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: cannot be read ({type(error).__name__}); the checkpoint is damaged, use another one"
+    )
 
 
 def load_weights(folder: Path, network: SchedulingNetwork) -> None:
@@ -285,6 +291,8 @@ def resume_training(folder: Path, model: SchedulingPPO) -> CheckpointInfo:
         _resume_environment(folder, model, info)
         model.rollout_buffer.generator.set_state(training["minibatch_rng"])
         model.policy.generator.set_state(training["action_rng"])
+    except CheckpointError:
+        raise
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{folder}: does not fit this run ({error}); use the run's own settings") from error
     return info
@@ -297,8 +305,11 @@ def _resume_environment(folder: Path, model: SchedulingPPO, info: CheckpointInfo
     env = model.env
     assert env is not None
     if path.exists() and isinstance(env, SB3VecEnv):
-        with np.load(path, allow_pickle=False) as arrays:
-            state = {name: arrays[name] for name in arrays.files}
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                state = {name: arrays[name] for name in arrays.files}
+        except Exception as error:  # NumPy raises five kinds for damaged files
+            raise _damaged(path, error) from error
         starts = state.pop("episode_starts")
         if len(starts) != env.num_envs:
             raise ValueError(f"{len(starts)} environments were saved, this run has {env.num_envs}")

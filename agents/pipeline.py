@@ -84,7 +84,7 @@ def run_pipeline(
     from agents.run_evaluation import evaluate_run
 
     settings = folder.settings
-    if folder.is_complete(EVALUATION):
+    if folder.is_complete(EVALUATION) and folder.table.is_file():
         say(folder.table.read_text(encoding="utf-8").rstrip("\n"))
         return folder.summary
     torch.set_num_threads(settings.threads)

@@ -85,10 +85,14 @@ class RunFolder:
                 f"{file}: schema version {content.get('schema_version')}, this code reads {SCHEMA_VERSION}; "
                 "start a new run"
             )
+        scenario = content.get("scenario")
+        for key in ("settings", "scenario", "phases"):
+            if not isinstance(content.get(key), dict):
+                raise ConfigError(f"{file}: {key}: missing or not a group of keys; start a new run")
+        if scenario and not (isinstance(scenario.get("hash"), str) and isinstance(scenario.get("name"), str)):
+            raise ConfigError(f"{file}: scenario: name or hash is missing; start a new run")
         try:
             return cls(path, content)
-        except KeyError as error:
-            raise ConfigError(f"{file}: {error} is missing; start a new run") from error
         except ConfigError as error:
             raise ConfigError(f"{file}: settings: {error}") from error
 
@@ -172,6 +176,9 @@ class RunFolder:
             validations: list[dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: cannot be read ({error}); remove it") from error
+        is_list = isinstance(validations, list)
+        if not is_list or not all(isinstance(v, dict) and "num_decisions" in v for v in validations):
+            raise ConfigError(f"{file}: not a list of validations; remove it")
         return validations
 
     def write_validations(self, validations: list[dict[str, float]]) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.checkpoint import CheckpointInfo, load_network
+from agents.checkpoint import CheckpointError, CheckpointInfo, load_network
 from agents.masked import masked_sample
 from agents.networks import ObservationShape, SchedulingNetwork
 from dl2env.config import EnvConfig, ObservationConfig, config_from_dict
+from dl2env.errors import ConfigError
 
 if TYPE_CHECKING:
     from dl2env.schedulers.base import ClusterView, Observation
@@ -104,12 +105,19 @@ class CheckpointScheduler(NetworkScheduler):
         window: int | None = None,
     ) -> None:
         network, self.info = load_network(Path(path))
+        self._path = Path(path)
         self._window = window
         super().__init__(network, deterministic, seed, name or Path(path).resolve().name)
 
     def configure(self, config: EnvConfig) -> EnvConfig:
         """The configuration to run it under: the observation it was trained on."""
-        return dataclasses.replace(config, observation=trained_observation(self.info, config, self._window))
+        try:
+            observation = trained_observation(self.info, config, self._window)
+        except (ConfigError, KeyError) as error:
+            raise CheckpointError(
+                f"{self._path / 'config.json'}: env.observation cannot be read ({error}); restore the file"
+            ) from error
+        return dataclasses.replace(config, observation=observation)
 
 
 def trained_observation(info: CheckpointInfo, config: EnvConfig, window: int | None = None) -> ObservationConfig:

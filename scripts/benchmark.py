@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,21 @@ class BenchmarkSettings:
                 raise ConfigError(f"{name}={list(getattr(self, name))}: every entry must be at least 1")
 
 
+def read_settings(values: Mapping[str, Any]) -> BenchmarkSettings:
+    """Settings from what `conf/benchmark.yaml` composes to; of the group `scenario` only the name.
+
+    Raises:
+        ConfigError: A key is unknown or a value is wrong.
+    """
+    settings: BenchmarkSettings = config_from_dict(
+        BenchmarkSettings, {**values, "scenario": values["scenario"]["name"]}, "benchmark"
+    )
+    return settings
+
+
 def benchmark(values: dict[str, Any], path: Path) -> None:
     """Measures, prints a line per measurement, and writes `summary.json`."""
-    settings: BenchmarkSettings = config_from_dict(BenchmarkSettings, values, "benchmark")
+    settings = read_settings(values)
     from agents.run_folder import write_json
     from dl2env.evaluation.report import package_versions
     from scripts.benchmark_cases import cases

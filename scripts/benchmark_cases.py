@@ -222,13 +222,15 @@ def _ppo_case(scenario: Scenario, num_envs: int, threads: int, part: str) -> Cal
         import torch
         from stable_baselines3.common.logger import Logger
 
-        from agents.ppo import build_ppo
+        from agents.ppo import PPOConfig, build_ppo
         from agents.vec_env import SB3VecEnv
         from dl2env.envs.vector_env import SchedulingVectorEnv
 
         torch.set_num_threads(threads)
         env = SchedulingVectorEnv(num_envs, scenario.config, workloads=scenario.workload_source("train"))
-        model = build_ppo(SB3VecEnv(env))
+        config = PPOConfig()
+        minibatch_size = min(config.minibatch_size, config.steps_per_update * num_envs)
+        model = build_ppo(SB3VecEnv(env), dataclasses.replace(config, minibatch_size=minibatch_size))
         model.set_logger(Logger(None, []))
         _, callback = model._setup_learn(10**9, None)
         assert model.env is not None

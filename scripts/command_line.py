@@ -53,11 +53,16 @@ def run(task: Task, config_name: str) -> None:
     register()
     # Hydra would print some errors itself, over several lines; with this it raises all of them.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    is_composed = False
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)
     def compose_and_run(config: DictConfig) -> None:
+        nonlocal is_composed
+        is_composed = True
         folder = Path(HydraConfig.get().runtime.output_dir)
         try:
+            if not config.run_dir or not isinstance(config.run_dir, str):
+                raise ConfigError(f"run_dir={config.run_dir}: not the name of a folder; give one or leave it out")
             values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
             assert isinstance(values, dict)
             named = {str(key): value for key, value in values.items() if key != "run_dir"}
@@ -74,6 +79,10 @@ def run(task: Task, config_name: str) -> None:
         compose_and_run()
     except (HydraException, OmegaConfBaseException) as error:
         _fail(error, config_name)
+    except (OSError, TypeError, ValueError) as error:
+        if is_composed:  # an error of the program
+            raise
+        _fail(_before_start(error))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -85,6 +94,20 @@ def _check_resume(values: Mapping[str, Any]) -> None:
     others = [str(override) for override in HydraConfig.get().overrides.task if not str(override).startswith("resume=")]
     if others:
         raise ConfigError(f"resume: a resumed run keeps its own settings; leave out {' '.join(others)}")
+
+
+def _before_start(error: Exception) -> ConfigError:
+    """What Hydra stumbled over: the folder that it makes, or a choice of a group that is no text."""
+    if isinstance(error, OSError):
+        return ConfigError(
+            f"{error.filename}: no run folder can be made there ({error.strerror}); choose another run_dir"
+        )
+    for override in sys.argv[1:]:
+        group, _, name = override.lstrip("+").partition("=")
+        choices = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if group else []
+        if choices and name not in choices:
+            return ConfigError(f"{override}: unknown; choose one of: {', '.join(choices)}")
+    return ConfigError(f"{error}; write key=value or group=choice")
 
 
 def _relative(folder: Path) -> Path:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickletools
+import re
 import subprocess
 import sys
 import zipfile
@@ -171,6 +172,18 @@ def test_a_learner_with_other_settings_is_refused(tmp_path: Path) -> None:
     fewer = build_ppo(SB3VecEnv(SchedulingVectorEnv(4, small_config())), QUICK, SMALL)
     with pytest.raises(CheckpointError, match="8 environments were saved, this run has 4"):
         resume_training(tmp_path / "agent", fewer)
+
+
+@pytest.mark.parametrize("name", ["environment.npz", "training.pt", "policy.pt"])
+@pytest.mark.parametrize("length", [0, 200])
+def test_a_file_cut_short_is_named_with_the_cure(tmp_path: Path, name: str, length: int) -> None:
+    model = real_learner()
+    fine_tune(model, 128)
+    save_training(tmp_path / "last", model)
+    file = tmp_path / "last" / name
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(CheckpointError, match=rf"^{re.escape(str(file))}: cannot be read .* use another one$"):
+        resume_training(tmp_path / "last", real_learner())
 
 
 def test_an_interrupted_save_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,6 +277,10 @@ def test_folder_that_holds_a_run_is_not_overwritten(whole: tuple[Path, list[str]
         RunFolder.create(whole[0], SETTINGS)
 
 
+def run_json(**content: Any) -> str:
+    return json.dumps({"schema": "dl2env-run", "schema_version": 1, **content})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -284,8 +288,12 @@ def test_folder_that_holds_a_run_is_not_overwritten(whole: tuple[Path, list[str]
         ("{", "cannot be read"),
         ("[]", "not a training run"),
         ('{"schema": "dl2env-run", "schema_version": 99}', "schema version 99, this code reads 1"),
-        ('{"schema": "dl2env-run", "schema_version": 1}', "'settings' is missing"),
-        ('{"schema": "dl2env-run", "schema_version": 1, "settings": {"sed": 1}}', "settings: sed: unknown key"),
+        (run_json(), "settings: missing or not a group of keys"),
+        (run_json(settings="x", scenario={}, phases={}), "settings: missing or not a group of keys"),
+        (run_json(settings={}, phases={}), "scenario: missing or not a group of keys"),
+        (run_json(settings={}, scenario={"name": "x"}, phases={}), "scenario: name or hash is missing"),
+        (run_json(settings={}, scenario={}, phases=[]), "phases: missing or not a group of keys"),
+        (run_json(settings={"sed": 1}, scenario={}, phases={}), "settings: sed: unknown key"),
     ],
 )
 def test_folders_that_hold_no_run(tmp_path: Path, content: str | None, message: str) -> None:
@@ -293,6 +301,13 @@ def test_folders_that_hold_no_run(tmp_path: Path, content: str | None, message: 
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(ConfigError, match=message):
         RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "cannot be read"), ('{"a": 1}', "not a list of validations")])
+def test_damaged_validations(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "validation.json").write_text(content)
+    with pytest.raises(ConfigError, match=rf"validation.json: {message}.*; remove it"):
+        RunFolder.create(tmp_path, SETTINGS).read_validations()
 
 
 def test_a_changed_world_is_not_resumed(tmp_path: Path) -> None:

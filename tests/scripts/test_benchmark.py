@@ -35,7 +35,8 @@ def test_everything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     threads = torch.get_num_threads()
-    short = ["windows=[20]", "batches=[1,2]", "repeats=2", "seconds=0.01", "episodes=1", "num_envs=16", "threads=[1]"]
+    short = ["windows=[20]", "batches=[1,2]", "repeats=2", "seconds=0.01", "episodes=1", "num_envs=2", "threads=[1]"]
+    short.append("scenario=toy-v1")
     try:
         with command(monkeypatch, tmp_path, *short, "run_dir=new"):
             command_line.run(benchmark, "benchmark")
@@ -53,8 +54,8 @@ def test_everything_is_measured(
         "single env step, gymnasium.make",
         "runner, drf",
         "runner, optimus",
-        "PPO collection, B = 16, 1 torch thread",
-        "PPO update, B = 16, 1 torch thread",
+        "PPO collection, B = 2, 1 torch thread",
+        "PPO update, B = 2, 1 torch thread",
     ]
     assert [line.startswith(name) for line, name in zip(lines[1:-1], names, strict=True)] == [True] * len(names)
     assert all(len(m["per_cpu_s"]) == 2 and min(m["per_cpu_s"]) > 0 for m in summary["measurements"])

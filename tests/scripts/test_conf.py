@@ -19,10 +19,10 @@ from agents.settings import (
     read_settings,
 )
 from agents.world_keys import WORLD_GROUPS
-from dl2env.config import config_from_dict, config_to_dict
+from dl2env.config import config_to_dict
 from dl2env.errors import Dl2EnvError
 from dl2env.scenarios import get_scenario, list_scenarios
-from scripts.benchmark import BenchmarkSettings
+from scripts.benchmark import read_settings as read_benchmark_settings
 from scripts.command_line import CONF, dotted_keys
 from tests.scripts.calls import composed
 
@@ -120,7 +120,8 @@ def test_default_run_is_in_the_frozen_scenario() -> None:
 
 
 def test_benchmark_is_built() -> None:
-    settings = config_from_dict(BenchmarkSettings, composed(config="benchmark"), "benchmark")
+    settings = read_benchmark_settings(composed(config="benchmark"))
+    assert settings.scenario == "dl2-small-v1"
     assert settings.windows == (20, 40)
     assert settings.batches == (1, 64, 1024)
 

@@ -139,6 +139,12 @@ def test_tetris_breaks_ties_by_arrival_and_survives_finished_work() -> None:
     assert plan(get_scheduler("tetris"), sim) == "b0 b1 b2"
 
 
+def test_void_leaves_jobs_with_their_initial_bundle() -> None:
+    sim = world([PLAIN], [Job(samples=150.0)] * 2, [(8, 4)], initial_bundle=True)
+    assert plan(get_scheduler("void"), sim) == plan(get_scheduler("void"), sim) == "void"
+    assert sim.records(0).finish_s.tolist() == [150.0, 150.0]
+
+
 def test_random_is_uniform_over_legal_actions_and_repeats_with_its_seed() -> None:
     # 5 CPUs, 1 GPU: bundle, worker or PS for either job, or void.
     sim = world([PLAIN], [Job()] * 2, [(2, 1)], num_envs=7000)

@@ -61,6 +61,7 @@ def test_every_decision_follows_the_rule(name: str) -> None:
                 if action != expected:  # allowed only between keys that differ by rounding
                     keys = f"seed {seed}: {action}, rule {expected} of {candidates}"
                     assert action in candidates, keys
+                    assert candidates[action] != candidates[expected], f"tie: {keys}"
                     assert math.isclose(candidates[action], candidates[expected], rel_tol=1e-12), keys
     assert decisions["void"] > 20 and decisions["w"] > 20 and decisions["b"] > 20, (
         f"the cases are one-sided: {decisions}"

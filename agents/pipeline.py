@@ -22,18 +22,19 @@ from agents.demonstrations import Demonstrations, record_demonstrations
 from agents.networks import ObservationShape, build_network
 from agents.ppo import SchedulingPPO, build_ppo, fine_tune
 from agents.progress import PhaseBar
-from agents.run_folder import EVALUATION, FINE_TUNING, WARMUP, RunFolder
-from agents.scheduler import CheckpointScheduler
+from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunFolder
+from agents.scheduler import CheckpointScheduler, NetworkScheduler
 from agents.settings import build_scenario
 from agents.validation import Validator
 from agents.vec_env import SB3VecEnv
 from agents.warmup import WarmupProgress, warm_up
 from dl2env.config import EnvConfig
 from dl2env.envs.vector_env import SchedulingVectorEnv
-from dl2env.errors import ConfigError
+from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.scenarios import Scenario
-from dl2env.schedulers import get_scheduler
+from dl2env.schedulers import get_scheduler, scheduler_names
 from dl2env.schedulers.base import Scheduler, configured
+from dl2env.sim.simulator import ClusterSimulator
 from dl2env.workload.jobs import Workload
 
 Say = Callable[[str], None]
@@ -114,6 +115,14 @@ def build_world(folder: RunFolder) -> World:
             f"warmup.teacher={settings.warmup.teacher!r} brings its own speed estimate, but decides with the "
             "environment's while it is recorded; choose another teacher and set env.estimate"
         )
+    known = {*baselines, *AGENT_NAMES, *scheduler_names()}
+    for name in evaluation.compare_with:
+        if name not in known:
+            raise UnknownNameError("scheduler in evaluation.compare_with", name, sorted(known))
+    if teacher is not None:
+        _check_fits(f"warmup.teacher={settings.warmup.teacher!r}", teacher, scenario.config)
+    for name, baseline in baselines.items():
+        _check_fits(f"evaluation.baselines: {name!r}", baseline, configured(baseline, scenario.config))
     return World(
         scenario,
         tuple(scenario.workloads("validation", evaluation.num_validation_workloads)),
@@ -121,6 +130,18 @@ def build_world(folder: RunFolder) -> World:
         teacher,
         baselines,
     )
+
+
+def _check_fits(key: str, scheduler: Scheduler, config: EnvConfig) -> None:
+    """Raises a `ConfigError` if the scheduler is a network that cannot read the observations."""
+    if not isinstance(scheduler, NetworkScheduler):
+        return
+    state = ClusterSimulator(config, 1, max_jobs=1).state
+    shape = ObservationShape(state.obs_jobs.shape[1], state.obs_jobs.shape[2], state.obs_cluster.shape[1])
+    try:
+        scheduler.network.check_shape(shape)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def find_scheduler(name: str) -> Scheduler:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.progress import PhaseBar
-from agents.run_folder import EVALUATION, FINE_TUNING, WARMUP, RunFolder
+from agents.run_folder import EVALUATION, FINE_TUNING, TUNED_AGENT, WARM_AGENT, WARMUP, RunFolder
 from agents.run_plots import plot_learning_curve
 from agents.scheduler import CheckpointScheduler
 from agents.validation import Validator
@@ -19,9 +19,6 @@ from dl2env.evaluation.runner import Evaluation, evaluate
 if TYPE_CHECKING:
     from agents.pipeline import Say, World
     from dl2env.schedulers.base import Scheduler
-
-WARM_AGENT, TUNED_AGENT = "warm-up", "fine-tuned"
-"""Names of the run's networks in tables."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ SCHEMA_VERSION = 1
 
 WARMUP, FINE_TUNING, EVALUATION = "warm-up", "fine-tuning", "evaluation"
 PHASES = (WARMUP, FINE_TUNING, EVALUATION)
+WARM_AGENT, TUNED_AGENT = AGENT_NAMES = "warm-up", "fine-tuned"
+"""Names of the run's networks in tables."""
 
 
 class RunFolder:

@@ -112,17 +112,19 @@ class CheckpointScheduler(NetworkScheduler):
     def configure(self, config: EnvConfig) -> EnvConfig:
         """The configuration to run it under: the observation it was trained on."""
         try:
-            observation = trained_observation(self.info, config, self._window)
+            observation = trained_observation(self.info, config)
         except (ConfigError, KeyError) as error:
             raise CheckpointError(
                 f"{self._path / 'config.json'}: env.observation cannot be read ({error}); restore the file"
             ) from error
+        if self._window is not None:
+            observation = dataclasses.replace(observation, window=self._window)
         return dataclasses.replace(config, observation=observation)
 
 
-def trained_observation(info: CheckpointInfo, config: EnvConfig, window: int | None = None) -> ObservationConfig:
+def trained_observation(info: CheckpointInfo, config: EnvConfig) -> ObservationConfig:
     """Observation that a checkpoint's network reads, for a run under `config`."""
     observation: ObservationConfig = config.observation
     if info.env is not None:
         observation = config_from_dict(ObservationConfig, info.env["observation"], "checkpoint env.observation")
-    return observation if window is None else dataclasses.replace(observation, window=window)
+    return observation

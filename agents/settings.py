@@ -81,8 +81,8 @@ class EvaluationSettings:
 
     Attributes:
         baselines: Schedulers to compare with: registered names, `package.module:Class` or checkpoint folders.
-        compare_with: Schedulers against which the table gives reductions of mean JCT; those that did not run are
-            left out.
+        compare_with: Schedulers against which the table gives reductions of mean JCT; registered ones
+            that did not run are left out.
         num_workloads: Test workloads.
         num_validation_workloads: Workloads of each validation.
         batch: Environments simulated at once; no effect on heuristics' results.

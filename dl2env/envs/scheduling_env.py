@@ -164,6 +164,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
     def render(self) -> Any:
         """A table as text (`ansi`) or a Gantt chart as an RGB array (`rgb_array`); None without a render mode."""
+        if self._renderer is not None and not self._ever_reset:
+            raise ResetNeeded("render: there is no episode; call reset() first")
         return None if self._renderer is None or self.render_mode is None else self._renderer.frame(self.render_mode)
 
     def _observe(self) -> Observation:

@@ -207,6 +207,8 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]
         """One frame (text or RGB array) per environment; None without a render mode."""
         if self.render_mode is None:
             return None
+        if not self._ever_reset:
+            raise ResetNeeded("render: there is no episode; call reset() first")
         return tuple(renderer.frame(self.render_mode) for renderer in self._renderers)
 
 

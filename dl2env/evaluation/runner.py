@@ -292,6 +292,9 @@ def checked_actions(name: str, actions: Any, is_live: NDArray[np.bool_], num_act
 
 
 def _by_name(schedulers: Mapping[str, Scheduler] | Sequence[Scheduler]) -> dict[str, Scheduler]:
+    for s in schedulers.values() if isinstance(schedulers, Mapping) else schedulers:
+        if isinstance(s, type) or not hasattr(s, "act") or not hasattr(s, "name"):
+            raise ConfigError(f"evaluation: {s!r} is no scheduler; give objects such as get_scheduler('drf')")
     pairs = list(schedulers.items()) if isinstance(schedulers, Mapping) else [(s.name, s) for s in schedulers]
     if not pairs:
         raise ConfigError("evaluation: no schedulers; give at least one")

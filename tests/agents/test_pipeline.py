@@ -257,10 +257,22 @@ def test_a_run_can_be_another_runs_teacher_and_baseline(whole: tuple[Path, list[
     assert list(result(tmp_path / "run")["schedulers"]) == ["drf", best, "warm-up"]
 
 
+def test_another_worlds_checkpoint_is_found_at_once(whole: tuple[Path, list[str]], tmp_path: Path) -> None:
+    best = str(whole[0] / "best")
+    settings = changed(workload={"include": ["vgg-16", "dssm"]}, evaluation={"baselines": [best]})
+    with pytest.raises(ConfigError, match=r"evaluation\.baselines: .*best': the network reads"):
+        run(tmp_path / "run", settings)
+    with pytest.raises(ConfigError, match=r"warmup\.teacher=.*best': the network reads"):
+        run(tmp_path / "run", changed(workload={"include": ["vgg-16", "dssm"]}, warmup={"teacher": best}))
+    assert not (tmp_path / "run").exists()
+
+
 def test_wrong_schedulers_are_found_at_once(tmp_path: Path) -> None:
     for settings in (changed(evaluation={"baselines": ["drff"]}), changed(warmup={"teacher": "drff"})):
         with pytest.raises(UnknownNameError, match="unknown scheduler 'drff'; choose one of: drf, fifo"):
             run(tmp_path / "run", settings)
+    with pytest.raises(UnknownNameError, match=r"in evaluation\.compare_with 'drff'; choose one of"):
+        run(tmp_path / "run", changed(evaluation={"compare_with": ["drff"]}))
     with pytest.raises(ConfigError, match=r"warmup\.teacher='optimus-fitted' brings its own speed estimate"):
         run(tmp_path / "run", changed(warmup={"teacher": "optimus-fitted"}))
     assert not (tmp_path / "run").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.checkpoint import save_network
+from agents.checkpoint import CheckpointError, save_network
 from agents.networks import NetworkConfig, ObservationShape, build_network
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
 from dl2env.envs.vector_env import SchedulingVectorEnv
@@ -86,3 +87,17 @@ def test_a_checkpoint_runs_in_the_evaluation(tmp_path: Path) -> None:
         CheckpointScheduler(tmp_path / "agent"), scenario.config, scenario.workloads("test", 2), batch=1
     )
     assert result.name == "agent" and not result.num_illegal.any()
+
+
+def test_a_damaged_configuration_is_named_with_its_file(tmp_path: Path) -> None:
+    config = small_config()
+    save_network(tmp_path / "agent", build_network(SMALL, ObservationShape(4, 5, 2)), env_config=config)
+    file = tmp_path / "agent" / "config.json"
+    content = json.loads(file.read_text())
+    for damaged in ({"window": -3}, {"windows": 3}):
+        file.write_text(json.dumps({**content, "env": {"observation": damaged}}))
+        with pytest.raises(CheckpointError, match=r"agent/config\.json: env\.observation .* restore the file"):
+            configured(CheckpointScheduler(tmp_path / "agent"), config)
+    file.write_text(json.dumps({**content, "env": {}}))
+    with pytest.raises(CheckpointError, match=r"env\.observation cannot be read"):
+        configured(CheckpointScheduler(tmp_path / "agent"), config)

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
 from dl2env.envs import SchedulingEnv, SchedulingVectorEnv
 from dl2env.envs.gantt import HEIGHT, WIDTH
@@ -39,6 +40,14 @@ def test_every_mode_renders_through_make(env_id: str) -> None:
     plain = gymnasium.make(env_id).unwrapped
     plain.reset(seed=0)
     assert plain.render() is None
+
+
+@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
+def test_rendering_needs_an_episode(mode: str) -> None:
+    with pytest.raises(ResetNeeded, match="call reset"):
+        SchedulingEnv(small_world(), render_mode=mode).render()
+    with pytest.raises(ResetNeeded, match="call reset"):
+        SchedulingVectorEnv(2, small_world(), render_mode=mode).render()
 
 
 def test_table_says_what_the_simulator_holds() -> None:

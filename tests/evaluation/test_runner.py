@@ -238,6 +238,12 @@ def test_names_must_be_distinct_and_present() -> None:
         evaluate([AlwaysVoid()], scenario, num_workloads=2, batch=0)
 
 
+@pytest.mark.parametrize("wrong", ["drf", AlwaysVoid, object()])
+def test_what_is_no_scheduler_is_named(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is no scheduler; give objects such as get_scheduler\('drf'\)"):
+        evaluate([wrong], small_scenario(), num_workloads=1)
+
+
 def test_scores_by_name_metric_and_training_run() -> None:
     evaluation = evaluate({"a": AlwaysVoid(), "b": FirstLegal()}, small_scenario(), num_workloads=4)
     runs = evaluation.scores(["a", "b"], "makespan_s")

@@ -24,8 +24,8 @@ class Workload:
         true_epochs: (N,) float64 epochs at which the job really completes; positive.
         samples_per_epoch: (N,) float64 samples of one epoch; positive.
         type_names: Names of the catalogue's types.
-        noise_key: Seeds the simulator's per-interval noise, so that policies cannot shift it. Hand-made workloads should
-            give one other than 0, for which the first job's first draw is always the lowest.
+        noise_key: Seeds the simulator's per-interval noise, so that policies cannot shift it. Hand-made workloads
+            should give one other than 0, for which the first job's first draw is always the lowest.
         provenance: How the table was made (generator or trace, seed, config); stored with results.
     """
 

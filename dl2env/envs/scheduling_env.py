@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from operator import mul
-from typing import Any, SupportsInt
+from operator import index, mul
+from typing import Any, SupportsIndex
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,7 @@ from dl2env.config import EnvConfig
 from dl2env.envs import spaces
 from dl2env.envs.episodes import Episodes, outcome, resolve, reward_weights
 from dl2env.envs.rendering import RENDER_MODES, Renderer, check_render_mode
+from dl2env.errors import ConfigError
 from dl2env.schedulers.base import ClusterView
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
@@ -97,6 +98,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         self._weights = reward_weights(self.config.reward).tolist()
         self._only_env = np.zeros(1, dtype=np.int64)
         self._action = np.zeros(1, dtype=np.int64)
+        self._num_actions = self.simulator.num_actions
         self._ever_reset = False
         self._renderer = Renderer(self.simulator, 0) if render_mode else None
 
@@ -123,7 +125,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             self._renderer.start()
         return self._observe(), {"action_mask": self.action_masks()}
 
-    def step(self, action: SupportsInt) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Takes one decision.
 
         Args:
@@ -131,10 +133,14 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
         Raises:
             ResetNeeded: There is no running episode.
+            ConfigError: The action is not an integer.
         """
         if self.simulator.is_done[0]:
             raise ResetNeeded("step: there is no running episode; call reset() first")
-        action = int(action)
+        try:
+            action = min(max(index(action), -1), self._num_actions)
+        except TypeError as error:
+            raise ConfigError(f"step: the action must be an integer, got {action!r}") from error
         if self._renderer is not None:
             self._renderer.before_step(action)
         self._action[0] = action

@@ -200,10 +200,17 @@ class ClusterSimulator:
 
         Returns:
             A report of fresh arrays; all zero for environments that were done.
+
+        Raises:
+            ConfigError: The actions are not one integer per environment.
         """
-        chosen = np.asarray(actions, dtype=np.int64)
+        chosen = np.asarray(actions)
         if chosen.shape != (self.num_envs,):
             raise ConfigError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
+        if chosen.dtype != np.int64:
+            if chosen.dtype.kind not in "iu":
+                raise ConfigError(f"actions must be integers, got {chosen.dtype}")
+            chosen = chosen.astype(np.int64)
         report = Report(np.empty((self.num_envs, _NUM_TERMS)), *np.empty((_NUM_FLAGS, self.num_envs), dtype=np.bool_))
         dynamics.step_envs(self.state, chosen, self._is_done, report)
         if self._fits_online and report.interval_ended.any():

@@ -31,7 +31,8 @@ import numpy as np
 import torch
 
 from agents.networks import NetworkConfig, ObservationShape, SchedulingNetwork, build_network
-from dl2env.config import EnvConfig, config_from_dict, config_to_dict
+from dl2env.config import EnvConfig
+from dl2env.config_dict import config_from_dict, config_to_dict
 from dl2env.errors import ConfigError, Dl2EnvError
 
 if TYPE_CHECKING:

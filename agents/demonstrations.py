@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.returns import Discounting, discounted_returns
-from dl2env.config import config_to_dict
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from agents.checkpoint import CheckpointError, CheckpointInfo, load_network
 from agents.masked import masked_sample
 from agents.networks import ObservationShape, SchedulingNetwork
-from dl2env.config import EnvConfig, ObservationConfig, config_from_dict
+from dl2env.config import EnvConfig, ObservationConfig
+from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
 
 if TYPE_CHECKING:

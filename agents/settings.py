@@ -17,7 +17,7 @@ from agents.networks import NetworkConfig
 from agents.ppo import PPOConfig
 from agents.warmup import WarmupConfig
 from agents.world_keys import WORLD_GROUPS
-from dl2env.config import config_from_dict
+from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
 from dl2env.scenarios import Scenario, get_scenario
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dl2env.config import EnvConfig, config_from_dict, config_to_dict
+from dl2env.config import EnvConfig
+from dl2env.config_dict import config_from_dict, config_to_dict
 from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.resources import data_path
 from dl2env.workload.job_types import JobType, load_job_types

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dl2env.config import config_from_dict
+from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
 from scripts import command_line
 

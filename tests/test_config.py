@@ -25,9 +25,8 @@ from dl2env.config import (
     ServerGroup,
     TraceConfig,
     WorkloadConfig,
-    config_from_dict,
-    config_to_dict,
 )
+from dl2env.config_dict import config_from_dict, config_to_dict
 from dl2env.errors import ConfigError
 
 ANY = [0.0, -3, 1.5, 1e-9]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import dl2env
-from dl2env.config import config_to_dict
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError
 from dl2env.evaluation.metrics import METRIC_NAMES, completion_times
 from dl2env.evaluation.runner import Evaluation, SchedulerResult

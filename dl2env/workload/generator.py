@@ -9,7 +9,8 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import ArrayLike, NDArray
 
-from dl2env.config import EnvConfig, WorkloadConfig, config_to_dict
+from dl2env.config import EnvConfig, WorkloadConfig
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError
 from dl2env.workload.arrivals import draw_arrivals
 from dl2env.workload.jobs import Workload

@@ -19,7 +19,7 @@ from agents.settings import (
     read_settings,
 )
 from agents.world_keys import WORLD_GROUPS
-from dl2env.config import config_to_dict
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import Dl2EnvError
 from dl2env.scenarios import get_scenario, list_scenarios
 from scripts.benchmark import read_settings as read_benchmark_settings

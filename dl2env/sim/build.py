@@ -40,7 +40,9 @@ def build_state(
     features = type_columns(config, speed, job_types)
     num_servers = len(specs)
     entries = min(num_servers, config.workload.max_workers + config.workload.max_ps)
-    jobs_on_server = min(int((specs["cpus"] + specs["gpus"]).max()), max_jobs)
+    # A task that asks for nothing fits any number of times.
+    has_free_task = bool((demands["cpus"] + demands["gpus"] == 0).any())
+    jobs_on_server = max_jobs if has_free_task else min(int((specs["cpus"] + specs["gpus"]).max()), max_jobs)
     window = config.observation.window
     mask = np.zeros((num_envs, 3 * window + 1), dtype=np.bool_)
     mask[:, -1] = True

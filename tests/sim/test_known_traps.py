@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dl2env.config import ClusterConfig, EnvConfig, Placement, ServerGroup
+from dl2env.config import ClusterConfig, DynamicsConfig, EnvConfig, Placement, ServerGroup, WorkloadConfig
 from dl2env.errors import ConfigError, PlacementError
 from dl2env.schedulers import get_scheduler
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
+from dl2env.workload.job_types import load_job_types
+from dl2env.workload.jobs import Workload
 from tests.schedulers.worlds import Job, Type, answers, parameters, random_world, workload, world
 from tests.sim.random_cases import random_action
 from tests.sim.states import differences
@@ -393,3 +396,19 @@ def test_nonsense_sizes_are_refused() -> None:
         ClusterSimulator(sim.config, 0, speed=parameters([STEADY]))
     with pytest.raises(ConfigError, match="load: 2 environments but 1 workloads"):
         sim.load([0, 0], [workload(sim, [Job()])])
+
+
+def test_any_number_of_tasks_that_ask_for_nothing_fit_one_server() -> None:
+    types = tuple(dataclasses.replace(t, ps_cpus=0, ps_gpus=0) for t in load_job_types("dl2", ["wlm"]))
+    config = EnvConfig(
+        cluster=ClusterConfig(servers=(ServerGroup(1, cpus=2, gpus=1),)),
+        workload=WorkloadConfig(num_jobs=20),
+        dynamics=DynamicsConfig(initial_bundle=False),
+    )
+    sim = ClusterSimulator(config, 1, job_types=types)
+    one = np.ones(20)
+    sim.load([0], [Workload(0 * one, np.zeros(20, np.int32), one, one, one, sim.speed.type_names)])
+    for slot in range(20):
+        assert not sim.step([3 * slot + 1]).is_illegal[0]
+    assert sim.state.servers[0, 0]["num_jobs"] == 20
+    assert sorted(sim.state.server_jobs[0, 0, :20].tolist()) == list(range(20))

@@ -170,3 +170,5 @@ def test_wheel_holds_the_library_and_its_data_only(tmp_path: Path) -> None:
     data = [ROOT / "data" / "hardware.toml", *(ROOT / "data" / "job_types").glob("*.toml")]
     data += (ROOT / "data" / "scenarios").glob("*.toml")
     assert {f"dl2env/{path.relative_to(ROOT)}" for path in data} <= names
+    templates = [path for path in (ROOT / "dl2env" / "evaluation" / "templates").iterdir() if path.is_file()]
+    assert templates and {str(path.relative_to(ROOT)) for path in templates} <= names

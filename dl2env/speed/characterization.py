@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,7 @@ from dl2env.speed.contention import pcie_sharers
 from dl2env.speed.hardware import Hardware
 
 FloatArray = NDArray[np.float64]
+Overlap = Literal["none", "ideal"]
 
 ARCHITECTURES = ("1w1g", "1wng", "ps_worker", "allreduce_local", "allreduce_cluster", "pearl")
 """Names; workloads hold indices into this tuple."""
@@ -36,10 +37,12 @@ ARCHITECTURES = ("1w1g", "1wng", "ps_worker", "allreduce_local", "allreduce_clus
 SERVER_GROUP, ROOT_GROUP, NO_SHARING = 8, 4, 0
 """Values of `pcie_group`: all GPUs of a server share PCIe (as recalled), the GPUs of one of its two roots, none."""
 
-MAX_LOCAL_CNODES = 8
-"""GPUs of a server, so the most cNodes of architectures that live on one."""
+GPUS_PER_SERVER = 8
+"""GPUs of the paper's servers, so the most cNodes of architectures that live on one."""
 
-_LOCAL = ("1wng", "allreduce_local", "pearl")
+LOCAL = ("1w1g", "1wng", "allreduce_local", "pearl")
+"""Architectures whose cNodes are all on one server; 1w1g has one of them."""
+
 _USES_ETHERNET = ("ps_worker", "allreduce_cluster")
 _USES_PCIE = ("1wng", "ps_worker")
 _USES_NVLINK = ("allreduce_local", "allreduce_cluster", "pearl")
@@ -58,21 +61,32 @@ def architecture_index(name: str) -> int:
 
 
 def _member_mask(architecture: NDArray[np.int8], names: Sequence[str]) -> NDArray[np.bool_]:
-    return np.isin(architecture, [ARCHITECTURES.index(name) for name in names])
+    return np.array([name in names for name in ARCHITECTURES])[architecture]
+
+
+def _zero() -> FloatArray:
+    return np.zeros(1)
 
 
 @dataclass(frozen=True)
 class PaiWorkloads:
-    """Features of N training jobs, one array entry each; per cNode and step.
+    """Features of N training jobs, one array entry each; per cNode and step. Single numbers hold for all jobs.
 
     Attributes:
-        architecture: (N,) indices into `ARCHITECTURES`.
-        num_cnodes: (N,) GPU replicas.
+        architecture: (N,) indices into `ARCHITECTURES`; names are accepted and converted.
+        num_cnodes: (N,) GPU replicas, whole numbers.
         batch_size: (N,) samples per replica.
         flops: (N,) operations of compute-bound kernels.
         memory_bytes: (N,) bytes moved by memory-bound kernels (S_mem).
         input_bytes: (N,) input data copied to the GPU (S_d).
-        weight_traffic_bytes: (N,) weight and gradient traffic (S_w).
+        weight_traffic_bytes: (N,) weight and gradient traffic (S_w), sent and received.
+        dense_weight_bytes: (N,) dense weights. Not part of a step's time, which S_w decides.
+        embedding_weight_bytes: (N,) embedding weights, likewise.
+        gpus_per_server: GPUs of every server, so the most cNodes of a job that lives on one.
+
+    Raises:
+        ConfigError: A value is not finite, too small or not whole, or a job has more local cNodes than a server GPUs.
+        UnknownNameError: There is no architecture of that name.
     """
 
     architecture: NDArray[np.int8]
@@ -82,31 +96,120 @@ class PaiWorkloads:
     memory_bytes: FloatArray
     input_bytes: FloatArray
     weight_traffic_bytes: FloatArray
+    dense_weight_bytes: FloatArray = field(default_factory=_zero)
+    embedding_weight_bytes: FloatArray = field(default_factory=_zero)
+    gpus_per_server: int = GPUS_PER_SERVER
 
     def __post_init__(self) -> None:
-        entries = [field.name for field in dataclasses.fields(self)]
-        arrays = np.broadcast_arrays(*(np.atleast_1d(getattr(self, name)) for name in entries))
-        for name, values in zip(entries, arrays, strict=True):
-            dtype = np.int8 if name == "architecture" else np.float64
-            converted: NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
-            least = 1 if name in ("num_cnodes", "batch_size") else 0
-            bad = ~np.isfinite(converted) | (converted < least)
-            if name == "architecture":
-                bad |= converted >= len(ARCHITECTURES)
-            if bad.any():
-                row = int(np.argmax(bad))
-                raise ConfigError(f"PAI workload {row}: {name}={converted[row]} must be finite and at least {least}")
+        if self.gpus_per_server < 1:
+            raise ConfigError(f"gpus_per_server={self.gpus_per_server} must be at least 1")
+        values = {name: np.atleast_1d(getattr(self, name)) for name in FEATURES}
+        values["architecture"] = _as_indices(values["architecture"])
+        try:
+            arrays = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in values.values()))
+        except ValueError as error:
+            lengths = ", ".join(f"{name} {len(value)}" for name, value in values.items() if len(value) > 1)
+            raise ConfigError(
+                f"PAI workloads: features of different lengths ({lengths}); give one entry per job"
+            ) from error
+        for name, array in zip(FEATURES, arrays, strict=True):
+            _check_feature(name, array)
+            converted: NDArray[Any] = np.array(array, dtype=np.int8 if name == "architecture" else np.float64)
             object.__setattr__(self, name, converted)
+        self._check_replicas()
+
+    def _check_replicas(self) -> None:
+        single = self.is_on("1w1g") & (self.num_cnodes != 1)
+        local = self.is_on(*LOCAL) & (self.num_cnodes > self.gpus_per_server)
+        if (single | local).any():
+            row = int(np.argmax(single | local))
+            limit = "1w1g has one" if single[row] else f"a server has {self.gpus_per_server} GPUs"
+            raise ConfigError(
+                f"PAI workload {row}: num_cnodes={self.num_cnodes[row]:g} on "
+                f"{ARCHITECTURES[self.architecture[row]]}, but {limit}; reduce num_cnodes or change the architecture"
+            )
 
     @property
     def size(self) -> int:
         """Number of workloads."""
         return int(self.architecture.shape[0])
 
+    @property
+    def weight_bytes(self) -> FloatArray:
+        """(N,) dense and embedding weights together."""
+        return self.dense_weight_bytes + self.embedding_weight_bytes
+
+    def is_on(self, *architectures: str) -> NDArray[np.bool_]:
+        """(N,) whether each job runs on one of these architectures.
+
+        Raises:
+            UnknownNameError: There is no architecture of that name.
+        """
+        for name in architectures:
+            architecture_index(name)
+        return _member_mask(self.architecture, architectures)
+
+    def select(self, rows: NDArray[Any]) -> PaiWorkloads:
+        """Some of the jobs, by boolean mask or by indices."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in FEATURES})
+
+
+FEATURES = tuple(entry.name for entry in dataclasses.fields(PaiWorkloads) if entry.name != "gpus_per_server")
+"""Names of the per-job fields of `PaiWorkloads`."""
+
+
+def _as_indices(architecture: NDArray[Any]) -> NDArray[Any]:
+    if architecture.dtype.kind not in "UO":
+        return architecture
+    names, positions = np.unique(architecture.astype(str), return_inverse=True)
+    for name in names:
+        if name not in ARCHITECTURES:
+            row = int(np.argmax(architecture.astype(str) == name))
+            raise UnknownNameError(f"architecture of PAI workload {row}:", str(name), ARCHITECTURES)
+    return np.array([architecture_index(str(name)) for name in names], dtype=np.int64)[positions]
+
+
+def _check_feature(name: str, values: FloatArray) -> None:
+    least = 1 if name in ("num_cnodes", "batch_size") else 0
+    bad = ~np.isfinite(values) | (values < least)
+    wanted = f"finite and at least {least}"
+    if name == "architecture":
+        bad |= (values >= len(ARCHITECTURES)) | (values != np.floor(values))
+        wanted = f"an index into {', '.join(ARCHITECTURES)}"
+    elif name == "num_cnodes":
+        bad |= values != np.floor(values)
+        wanted = "a whole number of at least 1"
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ConfigError(f"PAI workload {row}: {name}={values[row]} must be {wanted}")
+
+
+class Part(NamedTuple):
+    """One of the parts that a step's time is divided into.
+
+    Attributes:
+        component: T_d, T_c or T_w.
+        medium: What the part waits for.
+    """
+
+    component: str
+    medium: str
+
+
+PARTS = {
+    "input": Part("T_d", "PCIe"),
+    "compute_bound": Part("T_c", "GPU compute"),
+    "memory_bound": Part("T_c", "GPU memory"),
+    "ethernet": Part("T_w", "Ethernet"),
+    "pcie": Part("T_w", "PCIe"),
+    "nvlink": Part("T_w", "NVLink"),
+}
+"""Parts of a step by name: fields `<name>_s` of `Breakdown`."""
+
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where the time of one step goes, in seconds; every array has shape (N,).
+    """Where the time of one step goes, in seconds; every array has shape (N,). `PARTS` names component and medium.
 
     Attributes:
         input_s: T_d.
@@ -122,7 +225,7 @@ class Breakdown:
     ethernet_s: FloatArray
     pcie_s: FloatArray
     nvlink_s: FloatArray
-    overlap: Literal["none", "ideal"] = "none"
+    overlap: Overlap = "none"
 
     @property
     def compute_s(self) -> FloatArray:
@@ -141,18 +244,30 @@ class Breakdown:
             return np.maximum(np.maximum(self.input_s, self.compute_s), self.weight_s)
         return self.input_s + self.compute_s + self.weight_s
 
+    def parts(self) -> dict[str, FloatArray]:
+        """Seconds of each of `PARTS`."""
+        return {name: getattr(self, f"{name}_s") for name in PARTS}
+
+    def by_medium(self) -> dict[str, FloatArray]:
+        """Seconds on each medium; input data and weights share PCIe."""
+        media: dict[str, FloatArray] = {}
+        for name, seconds in self.parts().items():
+            medium = PARTS[name].medium
+            media[medium] = media[medium] + seconds if medium in media else seconds
+        return media
+
     def shares(self) -> dict[str, FloatArray]:
-        """Each component over the sum of all, whatever the overlap; they add up to 1."""
-        parts = {
-            "input": self.input_s,
-            "compute_bound": self.compute_bound_s,
-            "memory_bound": self.memory_bound_s,
-            "ethernet": self.ethernet_s,
-            "pcie": self.pcie_s,
-            "nvlink": self.nvlink_s,
-        }
+        """Each part over the sum of all, whatever the overlap; they add up to 1 (to 0 for a step without work)."""
         total = self.input_s + self.compute_s + self.weight_s
-        return {name: np.divide(part, total, out=np.zeros_like(part), where=total > 0) for name, part in parts.items()}
+        return {name: _share(part, total) for name, part in self.parts().items()}
+
+    def weight_share(self) -> FloatArray:
+        """T_w over the sum of all parts: the communication share."""
+        return _share(self.weight_s, self.input_s + self.compute_s + self.weight_s)
+
+
+def _share(part: FloatArray, total: FloatArray) -> FloatArray:
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
 def step_breakdown(
@@ -160,11 +275,11 @@ def step_breakdown(
     hardware: Hardware,
     *,
     gpu: str = "pai-base",
-    overlap: Literal["none", "ideal"] = "none",
+    overlap: Overlap = "none",
     pcie_group: int = SERVER_GROUP,
     cluster_shares_pcie: bool = True,
 ) -> Breakdown:
-    """Time of one step of every workload, by component.
+    """Time of one step of every workload, by component and medium.
 
     Args:
         workloads: What a step needs.
@@ -175,8 +290,13 @@ def step_breakdown(
         cluster_shares_pcie: Whether that holds for AllReduce-Cluster too, which the recollection leaves open.
 
     Raises:
-        UnknownNameError: The hardware has no GPU of that name.
+        UnknownNameError: The hardware has no GPU of that name, or there is no such kind of overlap.
+        ConfigError: `pcie_group` is negative.
     """
+    if overlap not in ("none", "ideal"):
+        raise UnknownNameError("overlap", overlap, ("none", "ideal"))
+    if pcie_group < 0:
+        raise ConfigError(f"pcie_group={pcie_group} must be 0 (no sharing) or positive")
     processor, efficiency = hardware.gpu(gpu), hardware.efficiency
     architecture = workloads.architecture
     sharing = [name for name in _SHARES_PCIE if cluster_shares_pcie or name != "allreduce_cluster"]
@@ -193,38 +313,26 @@ def step_breakdown(
     )
 
 
-def samples_per_s(workloads: PaiWorkloads, breakdown: Breakdown) -> FloatArray:
-    """Throughput: cNodes x batch size / step time."""
-    return workloads.num_cnodes * workloads.batch_size / breakdown.total_s
-
-
-def port(workloads: PaiWorkloads, architecture: str) -> PaiWorkloads:
-    """The same jobs on another architecture, with the replicas that it allows: 1 for 1w1g, at most 8 on one server."""
-    limit = 1.0 if architecture == "1w1g" else MAX_LOCAL_CNODES if architecture in _LOCAL else np.inf
-    return dataclasses.replace(
-        workloads,
-        architecture=np.full(workloads.size, architecture_index(architecture), dtype=np.int8),
-        num_cnodes=np.minimum(workloads.num_cnodes, limit),
-    )
-
-
 @dataclass(frozen=True)
-class Speedup:
-    """Gain of a change, one array entry per job.
+class StepModel:
+    """Hardware and assumptions of `step_breakdown` in one record, whose fields are the arguments of that function."""
 
-    Attributes:
-        single_cnode: T_old / T_new.
-        throughput: The same times n_new / n_old: what the job gains, replicas it loses counted.
-    """
+    hardware: Hardware
+    gpu: str = "pai-base"
+    overlap: Overlap = "none"
+    pcie_group: int = SERVER_GROUP
+    cluster_shares_pcie: bool = True
 
-    single_cnode: FloatArray
-    throughput: FloatArray
+    def breakdown(self, workloads: PaiWorkloads) -> Breakdown:
+        """`step_breakdown` with this record's arguments."""
+        options = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return step_breakdown(workloads, **options)
 
 
-def speedup(old: PaiWorkloads, old_step: Breakdown, new: PaiWorkloads, new_step: Breakdown) -> Speedup:
-    """Gain from one set of jobs and hardware to another."""
-    single = old_step.total_s / new_step.total_s
-    return Speedup(single, single * new.num_cnodes / old.num_cnodes)
+def samples_per_s(workloads: PaiWorkloads, breakdown: Breakdown) -> FloatArray:
+    """Throughput: cNodes x batch size / step time; infinite for steps without work."""
+    with np.errstate(divide="ignore"):
+        return workloads.num_cnodes * workloads.batch_size / breakdown.total_s
 
 
 def ring_traffic_bytes(trainable_bytes: ArrayLike, num_cnodes: ArrayLike) -> FloatArray:

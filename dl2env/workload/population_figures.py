@@ -26,11 +26,10 @@ from dl2env.speed.characterization import (
     SERVER_GROUP,
     Breakdown,
     PaiWorkloads,
-    port,
-    speedup,
     step_breakdown,
 )
 from dl2env.speed.hardware import Hardware
+from dl2env.speed.port import port, speedup
 
 FloatArray = NDArray[np.float64]
 
@@ -163,10 +162,7 @@ def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
 
 def select(workloads: PaiWorkloads, mask: NDArray[np.bool_]) -> PaiWorkloads:
     """The workloads that a boolean mask, shape (N,), marks."""
-    entries = {field.name: getattr(workloads, field.name) for field in dataclasses.fields(workloads)}
-    return dataclasses.replace(
-        workloads, **{name: value[mask] for name, value in entries.items() if isinstance(value, np.ndarray)}
-    )
+    return workloads.select(mask)
 
 
 def measure_figures(

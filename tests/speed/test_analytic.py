@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from dl2env.config import ClusterConfig, ServerGroup
 from dl2env.errors import PlacementError, UnknownNameError
 from dl2env.speed.analytic import analytic_parameters, isolated_step_time, samples_per_s, step_time
-from dl2env.speed.characterization import NO_SHARING, PaiWorkloads, architecture_index, port, step_breakdown
+from dl2env.speed.characterization import NO_SHARING, PaiWorkloads, architecture_index, step_breakdown
 from dl2env.speed.hardware import load_hardware
 from dl2env.speed.parameters import ARCHITECTURES, SpeedParameters
+from dl2env.speed.port import port
 from tests.speed.cases import HARDWARE, MIXED_CLUSTER, all_types, close, job_type, parameters
 
 TYPES = all_types()

@@ -18,13 +18,12 @@ from dl2env.speed.characterization import (
     SERVER_GROUP,
     PaiWorkloads,
     architecture_index,
-    port,
     ring_traffic_bytes,
     samples_per_s,
-    speedup,
     step_breakdown,
 )
 from dl2env.speed.hardware import Efficiency, load_hardware
+from dl2env.speed.port import port, speedup
 
 BASE = load_hardware("pai-base")
 FAST_ETHERNET = dataclasses.replace(BASE, ethernet_bytes_per_s=100e9 / 8)
@@ -189,9 +188,8 @@ features = st.floats(0.0, 1e12)
 
 @given(st.sampled_from(ARCHITECTURES), features, features, features, features, st.integers(1, 64))
 def test_ideal_overlap_is_the_longest_part_and_never_slower(architecture, flops, memory, data, traffic, n):
-    jobs = workloads(
-        architecture, flops=flops, memory_bytes=memory, input_bytes=data, weight_traffic_bytes=traffic, num_cnodes=n
-    )
+    jobs = workloads(flops=flops, memory_bytes=memory, input_bytes=data, weight_traffic_bytes=traffic, num_cnodes=n)
+    jobs = port(jobs, architecture)
     plain, ideal = step_breakdown(jobs, BASE), step_breakdown(jobs, BASE, overlap="ideal")
     assert ideal.total_s == max(plain.input_s, plain.compute_s, plain.weight_s)
     assert ideal.total_s <= plain.total_s <= 3 * ideal.total_s * (1 + 1e-12)

@@ -119,25 +119,40 @@ class ArrivalConfig:
     """When jobs arrive.
 
     Attributes:
-        kind: `poisson`, `uniform`, `diurnal` or `batch` (all at time 0).
+        kind: `poisson`, `uniform`, `diurnal`, `bursty` or `batch` (all at time 0).
         rate_per_interval: Mean arrivals per scheduling interval.
         diurnal_swing: Relative amplitude of the daily cycle (`diurnal` only), 0 to below 1.
         diurnal_sd: Coefficient of variation of the slowly varying load around the daily cycle (`diurnal` only).
+        burst_factor: Arrival rate inside a burst over that outside (`bursty` only), at least 1.
+        burst_share: Share of time that lies in bursts (`bursty` only), between 0 and 1.
+        burst_s: Mean length of a burst in seconds (`bursty` only).
     """
 
-    kind: Literal["poisson", "uniform", "diurnal", "batch"] = "poisson"
+    kind: Literal["poisson", "uniform", "diurnal", "bursty", "batch"] = "poisson"
     rate_per_interval: float = 3.0
     diurnal_swing: float = 0.5
     diurnal_sd: float = 0.45
+    burst_factor: float = 22.0
+    burst_share: float = 0.1
+    burst_s: float = 7200.0
 
     def __post_init__(self) -> None:
-        _require_choice("workload.arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "batch"))
+        _require_choice("workload.arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "bursty", "batch"))
         _require_positive("workload.arrivals.rate_per_interval", self.rate_per_interval)
         _require_fraction("workload.arrivals.diurnal_swing", self.diurnal_swing)
         _require(
             0.0 <= self.diurnal_sd < math.inf,
             f"workload.arrivals.diurnal_sd={self.diurnal_sd} must be finite and not negative",
         )
+        _require(
+            1.0 <= self.burst_factor < math.inf,
+            f"workload.arrivals.burst_factor={self.burst_factor} must be finite and at least 1",
+        )
+        _require(
+            0.0 < self.burst_share < 1.0,
+            f"workload.arrivals.burst_share={self.burst_share} must lie between 0 and 1",
+        )
+        _require_positive("workload.arrivals.burst_s", self.burst_s)
 
 
 @dataclass(frozen=True)
@@ -203,7 +218,9 @@ class WorkloadConfig:
 
     Attributes:
         job_types: Name of a catalogue in `data/job_types/` (`dl2`, `pai`) or a path to a TOML file of that form.
-        include: Names of the types to use; empty means all of the catalogue.
+        include: Names of the types of the world; empty means all of the catalogue.
+        active_types: Names of those that jobs are drawn from, with equal probability; empty means all. The others are
+            part of the world (observations, speeds, type indices) but no job has them.
         num_jobs: Jobs per episode.
         max_workers: Largest number of workers of a job (1..64).
         max_ps: Largest number of parameter servers of a job (1..64).
@@ -214,6 +231,7 @@ class WorkloadConfig:
 
     job_types: str = "dl2"
     include: tuple[str, ...] = ()
+    active_types: tuple[str, ...] = ()
     num_jobs: int = 60
     max_workers: int = 16
     max_ps: int = 16
@@ -223,6 +241,7 @@ class WorkloadConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "include", tuple(self.include))
+        object.__setattr__(self, "active_types", tuple(self.active_types))
         _require(self.num_jobs >= 1, f"workload.num_jobs={self.num_jobs} must be at least 1")
         _require(1 <= self.max_workers <= 64, f"workload.max_workers={self.max_workers} must lie in 1..64")
         _require(1 <= self.max_ps <= 64, f"workload.max_ps={self.max_ps} must lie in 1..64")

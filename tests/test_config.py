@@ -43,13 +43,17 @@ VALID: dict[str, list[Any]] = {
     "cluster.pcie_group": [0, 8],
     "workload.job_types": ["dl2", "a/file.toml"],
     "workload.include": [[], ["resnet-50", "vgg-16"]],
+    "workload.active_types": [[], ["resnet-50"]],
     "workload.num_jobs": [1, 60],
     "workload.max_workers": [1, 64],
     "workload.max_ps": [1, 64],
-    "workload.arrivals.kind": ["poisson", "uniform", "diurnal", "batch"],
+    "workload.arrivals.kind": ["poisson", "uniform", "diurnal", "bursty", "batch"],
     "workload.arrivals.rate_per_interval": [0.01, 3],
     "workload.arrivals.diurnal_swing": [0.0, 0.99],
     "workload.arrivals.diurnal_sd": [0.0, 2],
+    "workload.arrivals.burst_factor": [1, 22.0],
+    "workload.arrivals.burst_share": [0.01, 0.99],
+    "workload.arrivals.burst_s": [1, 7200.0],
     "workload.sizes.kind": ["published_bins", "lognormal", "fixed"],
     "workload.sizes.mean_s": [1, 8820.0],
     "workload.sizes.sigma": [0.1, 2],
@@ -101,11 +105,15 @@ INVALID: list[tuple[str, Any, str]] = [
     ("workload.max_workers", 65, r"must lie in 1\.\.64"),
     ("workload.max_ps", 0, r"must lie in 1\.\.64"),
     ("workload.max_ps", 65, r"must lie in 1\.\.64"),
-    ("workload.arrivals.kind", "trickle", "choose one of: poisson, uniform, diurnal, batch"),
+    ("workload.arrivals.kind", "trickle", "choose one of: poisson, uniform, diurnal, bursty, batch"),
     ("workload.arrivals.rate_per_interval", 0.0, "must be positive"),
     ("workload.arrivals.diurnal_swing", 1.0, r"must lie in \[0, 1\)"),
     ("workload.arrivals.diurnal_swing", -0.1, r"must lie in \[0, 1\)"),
     ("workload.arrivals.diurnal_sd", -1.0, "not negative"),
+    ("workload.arrivals.burst_factor", 0.5, "at least 1"),
+    ("workload.arrivals.burst_share", 0.0, "must lie between 0 and 1"),
+    ("workload.arrivals.burst_share", 1.0, "must lie between 0 and 1"),
+    ("workload.arrivals.burst_s", 0.0, "must be positive"),
     ("workload.sizes.kind", "huge", "choose one of: published_bins, lognormal, fixed"),
     ("workload.sizes.mean_s", 0.0, "must be positive"),
     ("workload.sizes.sigma", -1.0, "must be positive"),
@@ -207,12 +215,13 @@ def test_a_refusal_names_the_key_the_value_and_the_cure(key: str, value: Any, cu
 
 
 def test_every_limited_key_is_tried() -> None:
-    without_limits = {"cluster.hardware", "workload.job_types", "workload.include", "speed.table", *VALID}
+    without_limits = {"cluster.hardware", "speed.table", *VALID}
     without_limits -= {key for key, _, _ in INVALID}
     assert without_limits == {
         "cluster.hardware",  # known names are the reader's business
         "workload.job_types",
         "workload.include",
+        "workload.active_types",
         "speed.table",
         *(key for key, values in VALID.items() if values is SWITCH),
         *(key for key, values in VALID.items() if values is ANY),
@@ -276,7 +285,10 @@ def test_numbers_must_be_finite(key: str, value: float) -> None:
     [
         ("clusters", "cluster, dynamics, estimate, observation, reward, speed, workload"),
         ("cluster.server", "hardware, link_sharing, pcie_group, servers"),
-        ("workload.arrivals.rate", "diurnal_sd, diurnal_swing, kind, rate_per_interval"),
+        (
+            "workload.arrivals.rate",
+            "burst_factor, burst_s, burst_share, diurnal_sd, diurnal_swing, kind, rate_per_interval",
+        ),
         ("workload.sizes.mean", "kind, mean_s, reference_ps, reference_workers, sigma"),
     ],
 )

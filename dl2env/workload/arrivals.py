@@ -91,11 +91,52 @@ def diurnal_arrivals(
     return arrival_s
 
 
+def bursty_arrivals(
+    rng: np.random.Generator, num_jobs: int, config: ArrivalConfig, interval_s: float
+) -> NDArray[np.float64]:
+    """Markov-modulated Poisson process of two states, burst and calm, that starts in a random state.
+
+    With f = `burst_factor` and q = `burst_share` the rate is `r f / (1 + q (f - 1))` in bursts and f times less
+    outside, so that the mean is r, the configured one, at every time. Bursts last `burst_s` on average and calm
+    `burst_s (1 - q) / q`, both exponentially distributed. Arrivals are unit-rate exponential gaps mapped through the
+    inverse of the rate's integral, which is exact.
+
+    For counts N over a time t (Fischer and Meier-Hellstern 1993, for two states): with a = q (1 - q) d^2, d the
+    difference of the two rates, and k = 1 / (burst_s (1 - q)), the variance is
+    `r t + 2 a (t / k - (1 - exp(-k t)) / k^2)`; the excess over a Poisson process decays with the time 1 / k.
+
+    The defaults are rounded from the Philly trace (Microsoft, 82,247 jobs in 109 days, counted per 20 minutes): the
+    busiest tenth of the time brings 71 % of the jobs, and the relative autocovariance falls to 1 / e of its value at
+    small lags within two hours. One time constant cannot follow the trace further: it has shorter spikes and slower
+    swings as well.
+    """
+    f, q = config.burst_factor, config.burst_share
+    calm_rate = config.rate_per_interval / interval_s / (1.0 + q * (f - 1.0))
+    targets = rng.standard_exponential(num_jobs).cumsum()
+    # States have a generator of their own, so that further jobs extend the same sequence.
+    states = np.random.Generator(np.random.PCG64(rng.integers(2**63, size=2).tolist()))
+    starts_in_burst = states.random() < q
+    mean_s = np.array([config.burst_s, config.burst_s * (1.0 - q) / q])  # of a burst and of a calm
+    rate = np.array([f * calm_rate, calm_rate])
+    if not starts_in_burst:
+        mean_s, rate = mean_s[::-1], rate[::-1]
+
+    times, expected = np.zeros(1), np.zeros(1)  # ends of the periods, and expected arrivals up to them
+    while expected[-1] < targets[-1]:
+        length_s = (states.standard_exponential((64, 2)) * mean_s).ravel()
+        count = length_s * np.tile(rate, 64)
+        times = np.concatenate((times, times[-1] + length_s.cumsum()))
+        expected = np.concatenate((expected, expected[-1] + count.cumsum()))
+    arrival_s: NDArray[np.float64] = np.interp(targets, expected, times)
+    return arrival_s
+
+
 PROCESSES: dict[str, ArrivalProcess] = {
     "poisson": poisson_arrivals,
     "uniform": uniform_arrivals,
     "batch": batch_arrivals,
     "diurnal": diurnal_arrivals,
+    "bursty": bursty_arrivals,
 }
 
 

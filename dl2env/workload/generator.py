@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dl2env.config import EnvConfig, WorkloadConfig
 from dl2env.config_dict import config_to_dict
-from dl2env.errors import ConfigError
+from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.workload.arrivals import draw_arrivals
 from dl2env.workload.jobs import Workload
 from dl2env.workload.sizes import draw_durations, epochs_for
@@ -88,6 +89,20 @@ def _check_epoch_error(epoch_error: float) -> float:
     return epoch_error
 
 
+def active_type_indices(config: WorkloadConfig, job_types: Sequence[JobType]) -> NDArray[np.int32]:
+    """Indices into the catalogue of the types that jobs are drawn from, in the catalogue's order.
+
+    Raises:
+        UnknownNameError: `active_types` names a type that the catalogue lacks.
+    """
+    names = [job_type.name for job_type in job_types]
+    for name in config.active_types:
+        if name not in names:
+            raise UnknownNameError("job type of workload.active_types", name, names)
+    chosen = set(config.active_types or names)
+    return np.array([t for t, name in enumerate(names) if name in chosen], dtype=np.int32)
+
+
 class GeneratedWorkloads:
     """Draws jobs of random types, arrivals and sizes.
 
@@ -102,6 +117,7 @@ class GeneratedWorkloads:
 
     Raises:
         ConfigError: The speeds do not fit the catalogue, or one is not positive.
+        UnknownNameError: `config.active_types` names a type that the catalogue lacks.
     """
 
     def __init__(
@@ -127,6 +143,7 @@ class GeneratedWorkloads:
         self._speed = speed
         self._samples_per_epoch = np.array([job_type.samples_per_epoch for job_type in job_types])
         self._names = tuple(job_type.name for job_type in job_types)
+        self._active = active_type_indices(config, job_types)
         self._epoch_error = _check_epoch_error(epoch_error)
         self._provenance = {"source": "generated", "epoch_error": epoch_error, "config": config_to_dict(config)}
 
@@ -135,7 +152,8 @@ class GeneratedWorkloads:
         config = self._config
         streams = EpisodeStreams(seed, env, episode)
         arrival_s = draw_arrivals(streams.generator("arrivals"), config.num_jobs, config.arrivals, self._interval_s)
-        type_idx = streams.generator("types").integers(len(self._names), size=config.num_jobs, dtype=np.int32)
+        nth = streams.generator("types").integers(len(self._active), size=config.num_jobs, dtype=np.int32)
+        type_idx = self._active[nth]
         duration_s = draw_durations(streams.generator("sizes"), config.num_jobs, config.sizes)
         samples_per_epoch = self._samples_per_epoch[type_idx]
         epochs = epochs_for(duration_s, self._speed[type_idx], samples_per_epoch)
@@ -248,5 +266,15 @@ def build_workload_source(config: EnvConfig) -> WorkloadSource:
     from dl2env.workload.traces import assign_work, read_trace
 
     table, _ = read_trace(workload.trace.path, workload.trace.format)
-    jobs, _ = assign_work(table, job_types, speed, max_workers, max_ps, workload.trace.seed)
+    active = active_type_indices(workload, job_types)
+    jobs, _ = assign_work(
+        table,
+        [job_types[t] for t in active],
+        speed[active],
+        max_workers[active],
+        max_ps[active],
+        workload.trace.seed,
+    )
+    names = tuple(job_type.name for job_type in job_types)
+    jobs = dataclasses.replace(jobs, type_idx=active[jobs.type_idx], type_names=names)
     return ReplayedWorkloads(workload, jobs, epoch_error)

@@ -38,7 +38,7 @@ SERVER_GROUP, ROOT_GROUP, NO_SHARING = 8, 4, 0
 """Values of `pcie_group`: all GPUs of a server share PCIe (as recalled), the GPUs of one of its two roots, none."""
 
 GPUS_PER_SERVER = 8
-"""GPUs of the paper's servers, so the most cNodes of architectures that live on one."""
+"""GPUs of a server, so the most cNodes of architectures that live on one."""
 
 LOCAL = ("1w1g", "1wng", "allreduce_local", "pearl")
 """Architectures whose cNodes are all on one server; 1w1g has one of them."""
@@ -64,8 +64,8 @@ def _member_mask(architecture: NDArray[np.int8], names: Sequence[str]) -> NDArra
     return np.array([name in names for name in ARCHITECTURES])[architecture]
 
 
-def _zero() -> FloatArray:
-    return np.zeros(1)
+def _unknown() -> FloatArray:
+    return np.full(1, np.nan)
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,8 @@ class PaiWorkloads:
         memory_bytes: (N,) bytes moved by memory-bound kernels (S_mem).
         input_bytes: (N,) input data copied to the GPU (S_d).
         weight_traffic_bytes: (N,) weight and gradient traffic (S_w), sent and received.
-        dense_weight_bytes: (N,) dense weights. Not part of a step's time, which S_w decides.
+        dense_weight_bytes: (N,) dense weights, NaN if unknown. S_w decides a step's time, not they; `port` uses them.
         embedding_weight_bytes: (N,) embedding weights, likewise.
-        gpus_per_server: GPUs of every server, so the most cNodes of a job that lives on one.
 
     Raises:
         ConfigError: A value is not finite, too small or not whole, or a job has more local cNodes than a server GPUs.
@@ -96,13 +95,10 @@ class PaiWorkloads:
     memory_bytes: FloatArray
     input_bytes: FloatArray
     weight_traffic_bytes: FloatArray
-    dense_weight_bytes: FloatArray = field(default_factory=_zero)
-    embedding_weight_bytes: FloatArray = field(default_factory=_zero)
-    gpus_per_server: int = GPUS_PER_SERVER
+    dense_weight_bytes: FloatArray = field(default_factory=_unknown)
+    embedding_weight_bytes: FloatArray = field(default_factory=_unknown)
 
     def __post_init__(self) -> None:
-        if self.gpus_per_server < 1:
-            raise ConfigError(f"gpus_per_server={self.gpus_per_server} must be at least 1")
         values = {name: np.atleast_1d(getattr(self, name)) for name in FEATURES}
         values["architecture"] = _as_indices(values["architecture"])
         try:
@@ -120,10 +116,10 @@ class PaiWorkloads:
 
     def _check_replicas(self) -> None:
         single = self.is_on("1w1g") & (self.num_cnodes != 1)
-        local = self.is_on(*LOCAL) & (self.num_cnodes > self.gpus_per_server)
+        local = self.is_on(*LOCAL) & (self.num_cnodes > GPUS_PER_SERVER)
         if (single | local).any():
             row = int(np.argmax(single | local))
-            limit = "1w1g has one" if single[row] else f"a server has {self.gpus_per_server} GPUs"
+            limit = "1w1g has one" if single[row] else f"a server has {GPUS_PER_SERVER} GPUs"
             raise ConfigError(
                 f"PAI workload {row}: num_cnodes={self.num_cnodes[row]:g} on "
                 f"{ARCHITECTURES[self.architecture[row]]}, but {limit}; reduce num_cnodes or change the architecture"
@@ -136,7 +132,7 @@ class PaiWorkloads:
 
     @property
     def weight_bytes(self) -> FloatArray:
-        """(N,) dense and embedding weights together."""
+        """(N,) dense and embedding weights together; NaN if either is unknown."""
         return self.dense_weight_bytes + self.embedding_weight_bytes
 
     def is_on(self, *architectures: str) -> NDArray[np.bool_]:
@@ -154,8 +150,8 @@ class PaiWorkloads:
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in FEATURES})
 
 
-FEATURES = tuple(entry.name for entry in dataclasses.fields(PaiWorkloads) if entry.name != "gpus_per_server")
-"""Names of the per-job fields of `PaiWorkloads`."""
+FEATURES = tuple(entry.name for entry in dataclasses.fields(PaiWorkloads))
+"""Names of the fields of `PaiWorkloads`, one array each."""
 
 
 def _as_indices(architecture: NDArray[Any]) -> NDArray[Any]:
@@ -171,7 +167,9 @@ def _as_indices(architecture: NDArray[Any]) -> NDArray[Any]:
 
 def _check_feature(name: str, values: FloatArray) -> None:
     least = 1 if name in ("num_cnodes", "batch_size") else 0
-    bad = ~np.isfinite(values) | (values < least)
+    bad = np.isinf(values) | (values < least)
+    if not name.endswith("_weight_bytes"):
+        bad |= np.isnan(values)
     wanted = f"finite and at least {least}"
     if name == "architecture":
         bad |= (values >= len(ARCHITECTURES)) | (values != np.floor(values))

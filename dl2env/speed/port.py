@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dl2env.errors import ConfigError
 from dl2env.speed.characterization import (
     ARCHITECTURES,
+    GPUS_PER_SERVER,
     LOCAL,
     Breakdown,
     FloatArray,
@@ -32,7 +33,7 @@ def port(workloads: PaiWorkloads, architecture: str) -> PaiWorkloads:
     Raises:
         UnknownNameError: There is no architecture of that name.
     """
-    limit = 1.0 if architecture == "1w1g" else float(workloads.gpus_per_server) if architecture in LOCAL else np.inf
+    limit = 1.0 if architecture == "1w1g" else float(GPUS_PER_SERVER) if architecture in LOCAL else np.inf
     return dataclasses.replace(
         workloads,
         architecture=np.array([architecture_index(architecture)], dtype=np.int8),
@@ -92,11 +93,14 @@ def weights_fit(workloads: PaiWorkloads, architecture: str, gpu_memory_bytes: fl
         gpu_memory_bytes: Memory of one GPU.
 
     Raises:
-        ConfigError: The memory is not positive.
+        ConfigError: The memory is not positive, or the weights of a job are unknown.
         UnknownNameError: There is no architecture of that name.
     """
     if not 0 < gpu_memory_bytes < np.inf:
         raise ConfigError(f"gpu_memory_bytes={gpu_memory_bytes} must be a positive number")
+    if np.isnan(workloads.weight_bytes).any():
+        row = int(np.argmax(np.isnan(workloads.weight_bytes)))
+        raise ConfigError(f"PAI workload {row}: weights unknown; give dense_weight_bytes and embedding_weight_bytes")
     ported = port(workloads, architecture)
     if architecture in ("1wng", "ps_worker"):
         return np.ones(ported.size, dtype=np.bool_)

@@ -185,6 +185,25 @@ def probability_of_improvement(
     return _interval(float(wins.mean()), draws, max(ours.size, theirs.size), confidence)
 
 
+def resampled_means(scores: ArrayLike, rng: np.random.Generator, num_resamples: int = NUM_RESAMPLES) -> Scores:
+    """(K, R) means of K schedulers' scores in R resamples of the workloads, the same ones for all of them.
+
+    For comparing many schedulers: one matrix of resamples serves every difference, ratio and rank.
+
+    Args:
+        scores: (K, N) finite scores of K schedulers on the same N workloads.
+        rng: Source of the resamples.
+        num_resamples: Bootstrap resamples R.
+
+    Raises:
+        ConfigError: Scores are empty or not finite.
+    """
+    matrix = _as_matrix(scores, "scores")
+    _, workloads = _counts(rng, num_resamples, 1, matrix.shape[1])
+    means: Scores = matrix @ workloads.T
+    return means
+
+
 def _as_matrix(scores: ArrayLike, name: str) -> Scores:
     matrix = np.asarray(scores, dtype=np.float64)
     if matrix.ndim == 1:

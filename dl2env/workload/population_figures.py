@@ -21,13 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
 from dl2env.resources import data_path
-from dl2env.speed.characterization import (
-    ARCHITECTURES,
-    SERVER_GROUP,
-    Breakdown,
-    PaiWorkloads,
-    step_breakdown,
-)
+from dl2env.speed.characterization import SERVER_GROUP, Breakdown, Overlap, PaiWorkloads, StepModel
 from dl2env.speed.hardware import Hardware
 from dl2env.speed.port import port, speedup
 
@@ -50,6 +44,7 @@ LARGE_WEIGHTS_BYTES = 10e9
 """Limit of the figure about weight sizes."""
 
 _ETHERNET_25, _ETHERNET_100 = 3.125e9, 12.5e9
+_UNBOUNDED_SCALE = 0.02  # error of 1 for a figure whose range has no width
 
 
 @dataclass(frozen=True)
@@ -160,18 +155,13 @@ def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
     return float(array.mean() if weights is None else np.average(array, weights=np.asarray(weights)))
 
 
-def select(workloads: PaiWorkloads, mask: NDArray[np.bool_]) -> PaiWorkloads:
-    """The workloads that a boolean mask, shape (N,), marks."""
-    return workloads.select(mask)
-
-
 def measure_figures(
     workloads: PaiWorkloads,
     hardware: Hardware,
     *,
     weight_bytes: ArrayLike | None = None,
     gpu: str = "pai-base",
-    overlap: Literal["none", "ideal"] = "none",
+    overlap: Overlap = "none",
     pcie_group: int = SERVER_GROUP,
     cluster_shares_pcie: bool = True,
 ) -> dict[str, float]:
@@ -193,49 +183,49 @@ def measure_figures(
     Raises:
         UnknownNameError: The hardware has no GPU of that name.
     """
-
-    def step(jobs: PaiWorkloads, on: Hardware, overlapped: Literal["none", "ideal"] = overlap) -> Breakdown:
-        return step_breakdown(
-            jobs, on, gpu=gpu, overlap=overlapped, pcie_group=pcie_group, cluster_shares_pcie=cluster_shares_pcie
-        )
-
-    figures = _composition(workloads, weight_bytes) | _shares_of_time(workloads, step(workloads, hardware))
-    is_ps = workloads.architecture == ARCHITECTURES.index("ps_worker")
+    model = StepModel(hardware, gpu, overlap, pcie_group, cluster_shares_pcie)
+    figures = _composition(workloads, weight_bytes) | _shares_of_time(workloads, model.breakdown(workloads))
+    is_ps = workloads.is_on("ps_worker")
     if is_ps.any():
-        jobs = select(workloads, is_ps)
-        base = step(jobs, hardware)
-        local, cluster = port(jobs, "allreduce_local"), port(jobs, "allreduce_cluster")
-        local_step = step(local, hardware)
-        to_local = speedup(jobs, base, local, local_step)
-        to_cluster = speedup(jobs, base, cluster, step(cluster, hardware))
-        overlapped = speedup(jobs, step(jobs, hardware, "ideal"), local, step(local, hardware, "ideal"))
-        bound = (1 / hardware.effective_ethernet + 1 / hardware.effective_pcie) * hardware.effective_nvlink
-        is_helped, is_helped_by_cluster = to_local.throughput > 1, to_cluster.throughput > 1
-        slow, fast = (
-            dataclasses.replace(hardware, ethernet_bytes_per_s=rate) for rate in (_ETHERNET_25, _ETHERNET_100)
-        )
-        figures |= {
-            "allreduce_local_gain_share": weighted_mean(is_helped),
-            "allreduce_local_not_gaining_share": weighted_mean(~is_helped),
-            "allreduce_local_not_gaining_cnode_share": weighted_mean(to_local.single_cnode <= 1),
-            "allreduce_local_max_speedup": float(to_local.single_cnode.max()),
-            "allreduce_local_cap_share_ideal_overlap": weighted_mean(overlapped.single_cnode >= bound * (1 - 1e-9)),
-            "allreduce_cluster_max_speedup": float(to_cluster.single_cnode.max()),
-            "allreduce_cluster_gain_share": weighted_mean(is_helped_by_cluster),
-            "allreduce_cluster_gain_share_of_others": weighted_mean(is_helped_by_cluster[~is_helped]),
-            "ethernet_25_to_100_speedup": weighted_mean(
-                speedup(jobs, step(jobs, slow), jobs, step(jobs, fast)).single_cnode
-            ),
-            "memory_lead_allreduce_local": _lead(local_step.shares(), "memory"),
-        }
+        figures |= _port_and_network(workloads.select(is_ps), model)
     return {key: value for key, value in figures.items() if not math.isnan(value)}
+
+
+def _port_and_network(jobs: PaiWorkloads, model: StepModel) -> dict[str, float]:
+    """Figures about PS/Worker jobs on another architecture and on faster Ethernet."""
+    hardware = model.hardware
+    base, local, cluster = model.breakdown(jobs), port(jobs, "allreduce_local"), port(jobs, "allreduce_cluster")
+    local_step = model.breakdown(local)
+    to_local = speedup(jobs, base, local, local_step)
+    to_cluster = speedup(jobs, base, cluster, model.breakdown(cluster))
+    ideal = dataclasses.replace(model, overlap="ideal")
+    overlapped = speedup(jobs, ideal.breakdown(jobs), local, ideal.breakdown(local))
+    bound = (1 / hardware.effective_ethernet + 1 / hardware.effective_pcie) * hardware.effective_nvlink
+    is_helped, is_helped_by_cluster = to_local.throughput > 1, to_cluster.throughput > 1
+    slow, fast = (
+        dataclasses.replace(model, hardware=dataclasses.replace(hardware, ethernet_bytes_per_s=rate))
+        for rate in (_ETHERNET_25, _ETHERNET_100)
+    )
+    network = speedup(jobs, slow.breakdown(jobs), jobs, fast.breakdown(jobs))
+    return {
+        "allreduce_local_gain_share": weighted_mean(is_helped),
+        "allreduce_local_not_gaining_share": weighted_mean(~is_helped),
+        "allreduce_local_not_gaining_cnode_share": weighted_mean(to_local.single_cnode <= 1),
+        "allreduce_local_max_speedup": float(to_local.single_cnode.max()),
+        "allreduce_local_cap_share_ideal_overlap": weighted_mean(overlapped.single_cnode >= bound * (1 - 1e-9)),
+        "allreduce_cluster_max_speedup": float(to_cluster.single_cnode.max()),
+        "allreduce_cluster_gain_share": weighted_mean(is_helped_by_cluster),
+        "allreduce_cluster_gain_share_of_others": weighted_mean(is_helped_by_cluster[~is_helped]),
+        "ethernet_25_to_100_speedup": weighted_mean(network.single_cnode),
+        "memory_lead_allreduce_local": _lead(local_step.shares(), "memory"),
+    }
 
 
 def _composition(workloads: PaiWorkloads, weight_bytes: ArrayLike | None) -> dict[str, float]:
     cnodes = workloads.num_cnodes
-    of_class = {name: workloads.architecture == index for index, name in enumerate(ARCHITECTURES)}
+    of_class = {name: workloads.is_on(name) for name in ("1w1g", "1wng", "ps_worker")}
     is_large = cnodes > 128
-    figures = {f"job_share_{name}": weighted_mean(of_class[name]) for name in ("1w1g", "1wng", "ps_worker")}
+    figures = {f"job_share_{name}": weighted_mean(jobs) for name, jobs in of_class.items()}
     figures |= {
         "cnode_share_ps_worker": weighted_mean(of_class["ps_worker"], cnodes),
         "ps_worker_over_8_cnodes_share": weighted_mean(cnodes[of_class["ps_worker"]] > 8),
@@ -249,10 +239,8 @@ def _composition(workloads: PaiWorkloads, weight_bytes: ArrayLike | None) -> dic
 
 def _shares_of_time(workloads: PaiWorkloads, step: Breakdown) -> dict[str, float]:
     shares, cnodes = step.shares(), workloads.num_cnodes
-    communication = shares["ethernet"] + shares["pcie"] + shares["nvlink"]
-    single, several, ps = (
-        workloads.architecture == ARCHITECTURES.index(name) for name in ("1w1g", "1wng", "ps_worker")
-    )
+    communication = step.weight_share()
+    single, several, ps = (workloads.is_on(name) for name in ("1w1g", "1wng", "ps_worker"))
     is_distributed = ~single
     ratios = [
         weighted_mean(shares["memory_bound"][jobs]) / weighted_mean(shares["compute_bound"][jobs])
@@ -298,24 +286,55 @@ def _lead(shares: Mapping[str, FloatArray], resource: str) -> float:
     return means.pop(resource) - max(means.values())
 
 
-def figure_error(measured: Mapping[str, float], figures: Iterable[PublishedFigure]) -> float:
-    """Weighted sum of squared errors of a population, the objective of the calibration.
+def figure_residuals(measured: Mapping[str, float], figures: Iterable[PublishedFigure]) -> FloatArray:
+    """Weighted errors of a population, one entry per figure; their squares add up to the calibration's objective.
 
-    The error of a figure is its distance from the published value in units of the tolerance; "more than" and "at most"
-    figures aim at the middle of their range, or are free of error inside it if it is unbounded. Weights are those
-    of the marks. Missing figures count nothing.
+    The error of a figure is its distance from the published value in units of the tolerance, times the root of its
+    weight. "More than" and "at most" figures aim at the middle of their range; with an unbounded range they are free of
+    error inside it. Figures without weight or not measured have no error.
     """
-    total = 0.0
-    for figure in figures:
-        if figure.weight == 0.0 or figure.key not in measured:
-            continue
-        value = measured[figure.key]
-        if math.isinf(figure.tolerance):
-            error = figure.miss(value) / 0.02
-        elif figure.relation == "equal":
-            error = (value - figure.value) / figure.tolerance
-        else:
-            middle = figure.value + (0.5 if figure.relation == "above" else -0.5) * figure.tolerance
-            error = (value - middle) / (figure.tolerance / 2)
-        total += figure.weight * error**2
-    return total
+    return np.array([_residual(figure, measured.get(figure.key)) for figure in figures])
+
+
+def _residual(figure: PublishedFigure, measured: float | None) -> float:
+    if measured is None or figure.weight == 0.0:
+        return 0.0
+    if math.isinf(figure.tolerance):
+        error = figure.miss(measured) / _UNBOUNDED_SCALE
+    elif figure.relation == "equal":
+        error = (measured - figure.value) / figure.tolerance
+    else:
+        half = figure.tolerance / 2
+        error = (measured - figure.value - (half if figure.relation == "above" else -half)) / half
+    return math.sqrt(figure.weight) * error
+
+
+@dataclass(frozen=True)
+class FigureComparison:
+    """A published figure beside a population's.
+
+    Attributes:
+        figure: The published one.
+        measured: The population's, or None where it has no such jobs.
+    """
+
+    figure: PublishedFigure
+    measured: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured less published."""
+        return None if self.measured is None else self.measured - self.figure.value
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the measured value lies in the range of the figure."""
+        return self.measured is not None and self.figure.miss(self.measured) == 0.0
+
+
+def compare_figures(
+    measured: Mapping[str, float], figures: Mapping[str, PublishedFigure] | None = None
+) -> list[FigureComparison]:
+    """Every published figure beside the measured one, in the order of the file."""
+    published = load_published_figures() if figures is None else figures
+    return [FigureComparison(figure, measured.get(key)) for key, figure in published.items()]

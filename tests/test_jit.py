@@ -85,7 +85,7 @@ def test_an_edited_callee_in_another_file_takes_effect(tiny: Path) -> None:
 
 def test_numba_alone_would_not_notice(tiny: Path) -> None:
     # Why all this is needed; should it fail one day, dl2env.jit can become simpler.
-    stale = (tiny / "jit.py").read_text().replace("_sources_digest())", "0)")
+    stale = (tiny / "jit.py").read_text().replace("_sources_digest(source))", "0)")
     (tiny / "jit.py").write_text(stale)
     assert load().quadruple(3) == 12
     (tiny / "speed" / "callee.py").write_text(CALLEE.replace("2 * x", "10 * x"))
@@ -95,20 +95,31 @@ def test_numba_alone_would_not_notice(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "matters"),
     [
-        ("sim/state.py", "WIDTH = 2\n", True),  # constants and record layouts
-        ("jit.py", None, True),
-        ("schedulers/new.py", "# holds a kernel\n", True),
         ("sim/caller.py", CALLER + "\n", True),
-        ("sim/plain.py", "HEIGHT = 2\n", False),
-        ("other.py", "# no kernel folder\n", False),
+        ("speed/callee.py", CALLEE + "\n", True),
+        (
+            "speed/deeper.py",
+            f"# kernel, edited\nfrom {PACKAGE}.sim.state import WIDTH\n",
+            True,
+        ),  # imported by the callee
+        ("sim/state.py", "WIDTH = 2\n", True),  # constants and record layouts, two steps away
+        ("jit.py", None, True),
+        ("sim/plain.py", "HEIGHT = 2\n", False),  # imported, but holds no kernel
+        ("sim/other.py", "# kernel\n", False),  # holds kernels, but nobody imports it
+        ("other.py", "# kernel\n", False),  # no kernel folder
     ],
 )
 def test_which_sources_count(tiny: Path, path: str, text: str | None, matters: bool) -> None:
-    before = load("jit")._sources_digest()
+    imports = f"import {PACKAGE}.speed.deeper\nfrom {PACKAGE}.sim import plain\nimport {PACKAGE}.other\n"
+    (tiny / "speed" / "callee.py").write_text(imports + CALLEE)
+    (tiny / "speed" / "deeper.py").write_text(f"# kernel\nfrom {PACKAGE}.sim.state import WIDTH\n")
+    (tiny / "other.py").touch()
+    caller = tiny / "sim" / "caller.py"
+    before = load("jit")._sources_digest(caller)
     file = tiny / path
     file.write_text(text if text is not None else file.read_text() + "\n")
-    assert (load("jit")._sources_digest() != before) == matters
-    assert load("jit")._sources_digest() == load("jit")._sources_digest()
+    assert (load("jit")._sources_digest(caller) != before) == matters
+    assert load("jit")._sources_digest(caller) == load("jit")._sources_digest(caller)
 
 
 def test_every_file_of_kernels_is_covered() -> None:
@@ -116,9 +127,12 @@ def test_every_file_of_kernels_is_covered() -> None:
     for source in package.rglob("*.py"):
         text = source.read_text()
         if "kernel\n" in text and "from dl2env.jit import" in text:
-            assert source.parent.name in dl2env.jit._KERNEL_FOLDERS and source.parent.parent == package, source
+            assert dl2env.jit._holds_kernels(source), source
     for folder, name in (("sim", "state.py"), ("speed", "parameters.py")):
-        assert (package / folder / name).is_file() and name in dl2env.jit._CONSTANTS
+        assert dl2env.jit._holds_kernels(package / folder / name)
+    covered = {source.name for source in dl2env.jit._kernel_sources(package / "sim" / "dynamics.py")}
+    assert {"dynamics.py", "decisions.py", "placement.py", "speeds.py", "state.py", "parameters.py"} <= covered
+    assert "engine.py" not in covered
 
 
 def add_one(x: int) -> int:
@@ -133,7 +147,7 @@ def test_kernels_of_this_package_are_cached() -> None:
     for compile_ in (dl2env.jit.kernel, dl2env.jit.inline_kernel, dl2env.jit.allocating_kernel):
         function = compile_(add_one)
         assert is_cached(function)
-        assert dl2env.jit._sources_digest() in function._cache._cache_file._source_stamp
+        assert dl2env.jit._sources_digest(Path(__file__)) in function._cache._cache_file._source_stamp
 
 
 class NoCacheFile:

@@ -41,6 +41,25 @@ class Scheduler(Protocol):
         ...
 
 
+@runtime_checkable
+class IntervalScheduler(Scheduler, Protocol):
+    """A scheduler that can also take all decisions of whole intervals at once, which saves a call per decision."""
+
+    def run_intervals(self, simulator: ClusterSimulator, num_intervals: int) -> NDArray[np.int64]:
+        """Takes all decisions of the next intervals of every environment that is not done.
+
+        The outcome is that of `act` with a window that holds all jobs.
+
+        Args:
+            simulator: The clusters.
+            num_intervals: How many intervals to run; fewer in environments whose episode ends.
+
+        Returns:
+            (B,) numbers of illegal actions.
+        """
+        ...
+
+
 def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
     """The configuration under which a scheduler wants to be run: what it sees, never what happens.
 

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dl2env.errors import ConfigError
-from dl2env.jit import kernel
-from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, is_half_started, shares_server
+from dl2env.jit import inline_kernel
+from dl2env.schedulers.codes import DRF
+from dl2env.schedulers.heuristic import Heuristic, checked_option, grow_kind, is_half_started, shares_server
 
 
-@kernel
-def choose_drf(jobs, window, mask, types, classes, demands, ps_per_worker, actions):
-    """Writes DRF's action of each environment; `actions` comes filled with void."""
-    for b in range(window.shape[0]):
-        lowest = math.inf
-        for slot in range(window.shape[1]):
-            i = window[b, slot]
-            if i < 0:
-                break
-            job = jobs[b, i]
-            is_paired = shares_server(classes[job.type], demands)
-            share = -1.0 if is_half_started(job, types[job.type], is_paired) else job.dominant_share
-            if share < lowest:
-                action = grow_action(mask[b], slot, job, types[job.type], is_paired, ps_per_worker)
-                if action >= 0:
-                    lowest = share
-                    actions[b] = action
+@inline_kernel
+def score_drf(state, b, i, legal, params):
+    """The smallest dominant share first; `params[0]` is the number of parameter servers per worker."""
+    job = state.jobs[b, i]
+    job_type = state.types[job.type]
+    is_paired = shares_server(state.classes[job.type], state.demands)
+    key = math.inf if is_half_started(job, job_type, is_paired) else -job.dominant_share
+    return key, grow_kind(legal, job, job_type, is_paired, params[0])
 
 
 class DrfScheduler(Heuristic):
@@ -42,12 +29,9 @@ class DrfScheduler(Heuristic):
         ps_per_worker: Parameter servers per worker; DL2's baselines are fixed at 1.
     """
 
-    def __init__(self, ps_per_worker: float = 1.0) -> None:
-        if not ps_per_worker > 0:
-            raise ConfigError(f"drf: ps_per_worker={ps_per_worker} must be positive")
-        self.name = "drf" if ps_per_worker == 1 else f"drf-1:{ps_per_worker:g}"
-        self._ps_per_worker = float(ps_per_worker)
+    code = DRF
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        s = view.simulator.state
-        choose_drf(s.jobs, s.window, mask, s.types, s.classes, s.demands, self._ps_per_worker, actions)
+    def __init__(self, ps_per_worker: float = 1.0) -> None:
+        checked_option("drf", "ps_per_worker", ps_per_worker, 0.0, math.inf, above=True)
+        self.name = "drf" if ps_per_worker == 1 else f"drf-1:{ps_per_worker:g}"
+        super().__init__(ps_per_worker)

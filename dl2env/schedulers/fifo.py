@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dl2env.jit import kernel
-from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, shares_server
+from dl2env.jit import inline_kernel
+from dl2env.schedulers.codes import FIFO
+from dl2env.schedulers.heuristic import Heuristic, grow_kind, shares_server
 
 
-@kernel
-def choose_fifo(jobs, window, mask, types, classes, demands, actions):
-    """Writes FIFO's action of each environment; `actions` comes filled with void."""
-    for b in range(window.shape[0]):
-        for slot in range(window.shape[1]):
-            i = window[b, slot]
-            if i < 0:
-                break
-            job = jobs[b, i]
-            is_paired = shares_server(classes[job.type], demands)
-            action = grow_action(mask[b], slot, job, types[job.type], is_paired, 1.0)
-            if action >= 0:
-                actions[b] = action
-                break
+@inline_kernel
+def score_fifo(state, b, i, legal):
+    """All keys are equal: ties go to the earliest job."""
+    job = state.jobs[b, i]
+    is_paired = shares_server(state.classes[job.type], state.demands)
+    return 0.0, grow_kind(legal, job, state.types[job.type], is_paired, 1.0)
 
 
 class FifoScheduler(Heuristic):
@@ -33,7 +22,4 @@ class FifoScheduler(Heuristic):
     """
 
     name = "fifo"
-
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        s = view.simulator.state
-        choose_fifo(s.jobs, s.window, mask, s.types, s.classes, s.demands, actions)
+    code = FIFO

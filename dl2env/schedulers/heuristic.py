@@ -1,16 +1,61 @@
-"""What the heuristics share: they see every job, and each is one kernel over the simulator's arrays."""
+"""What the heuristics share: they see every job, and each is a rule that kernels score jobs by."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.config import EnvConfig
+from dl2env.errors import ConfigError
 from dl2env.jit import inline_kernel
 from dl2env.schedulers.base import ClusterView, Observation
 from dl2env.sim.placement import BUNDLE, PS, WORKER
+from dl2env.sim.simulator import ClusterSimulator
+from dl2env.sim.state import REWARD_TERMS
+
+NUM_PARAMS = 4
+
+CANDIDATE_DTYPE = np.dtype(
+    [
+        ("key", np.float64),  # the candidate with the highest key is next, of equal keys the earliest job
+        ("order", np.float64),  # of a planned rule: jobs with a higher one are served first
+        ("version", np.int32),  # tells whether the key is up to date
+        ("server", np.int16),  # server for the next task, -1: the placement strategy decides
+        ("kind", np.int8),  # next task, -1: none
+        ("legal", np.int8),  # bit k: tasks of kind k are legal
+        ("workers", np.int16),  # of a planned rule: wanted numbers
+        ("ps", np.int16),
+        ("gpu_kind", np.int16),  # of a planned rule: only servers of this GPU kind, -1: any
+    ],
+    align=True,
+)
+
+
+class Scratch(NamedTuple):
+    """Room for kernels that serve one environment after the other. N: jobs of the longest episode, T: job types."""
+
+    candidates: NDArray[np.void]  # (N,) CANDIDATE_DTYPE, by job
+    heap: NDArray[np.int32]  # (N,) jobs, a binary heap by key
+    values: NDArray[np.float64]  # (N,) for plans to work in
+    requests: NDArray[np.int16]  # (T, 2) workers and PSs that jobs of a type ask for
+    shared: NDArray[np.float64]  # (8,) what `prepare` finds out for `score_shared`
+    terms: NDArray[np.float64]  # (4,) reward terms, of no interest here
+
+    @classmethod
+    def of(cls, num_jobs: int, num_types: int) -> Scratch:
+        """Room for episodes of up to `num_jobs` jobs of `num_types` types."""
+        return cls(
+            np.zeros(num_jobs, CANDIDATE_DTYPE),
+            np.zeros(num_jobs, np.int32),
+            np.zeros(num_jobs),
+            np.zeros((num_types, 2), np.int16),
+            np.zeros(8),
+            np.zeros(len(REWARD_TERMS)),
+        )
 
 
 @inline_kernel
@@ -48,13 +93,18 @@ def counts_after(job, job_type, is_paired, kind):
 
 
 @inline_kernel
-def grow_action(mask, slot, job, job_type, is_paired, ps_per_worker):
-    """Legal action that adds tasks to a job in the given ratio, -1 when there is none.
+def has_kind(legal, kind):
+    """Whether tasks of a kind are among the legal ones."""
+    return (legal >> kind) & 1 == 1
+
+
+@inline_kernel
+def grow_kind(legal, job, job_type, is_paired, ps_per_worker):
+    """Kind of the legal action that adds tasks to a job in the given ratio, -1 when there is none.
 
     Args:
-        mask: (A,) legal actions.
-        slot: Job slot.
-        job: JOB_DTYPE record of its job.
+        legal: Bits of the legal kinds.
+        job: JOB_DTYPE record.
         job_type: TYPE_DTYPE record.
         is_paired: Add a worker and a parameter server (PS) at once where both are wanted. Off, for types whose pair no
             server can hold, they come one after the other.
@@ -69,30 +119,86 @@ def grow_action(mask, slot, job, job_type, is_paired, ps_per_worker):
         kind = WORKER
     elif not is_paired:
         kind = PS if job.workers > 0 and job.ps == 0 else WORKER
-    return 3 * slot + kind if mask[3 * slot + kind] else -1
+    return kind if has_kind(legal, kind) else -1
 
 
-class Heuristic:
-    """Base of the heuristics: sees every job of the episode in its window and decides in a kernel.
+@inline_kernel
+def remaining_seconds(job, best_speed):
+    """Seconds a job has left at the best isolated speed of its type, by the user's estimate of its epochs."""
+    return max(job.epochs - job.epochs_done, 0.0) * job.samples_per_epoch / best_speed
 
-    Attributes:
-        name: What tables call it.
+
+def checked_option(rule: str, name: str, value: float, low: float, high: float, *, above: bool = False) -> float:
+    """A numeric option of a scheduler, if it lies between `low` and `high`; `high` itself is excluded when infinite.
+
+    Args:
+        rule: Name of the scheduler.
+        name: Name of the option.
+        value: Its value.
+        low: Smallest value.
+        high: Largest value.
+        above: The smallest value is excluded too.
+
+    Raises:
+        ConfigError: It does not, or is no number.
     """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (value > low if above else value >= low) or value > high or math.isinf(value):
+        bounds = f"{'(' if above else '['}{low:g}, {high:g}{')' if math.isinf(high) else ']'}"
+        raise ConfigError(f"{rule}: {name}={value!r} must be a number in {bounds}")
+    return value
 
-    name = "heuristic"
+
+class SeesAllJobs:
+    """Asks for a window as large as the episode."""
 
     def configure(self, config: EnvConfig) -> EnvConfig:
         """Widens the window to all jobs: a heuristic has no input layer to keep small."""
         window = max(config.workload.num_jobs, config.observation.window)
         return dataclasses.replace(config, observation=dataclasses.replace(config.observation, window=window))
 
+
+class Heuristic(SeesAllJobs):
+    """Base of the heuristics: sees every job of the episode in its window and decides by a rule that kernels know.
+
+    `act` takes one decision, like every scheduler; `run_intervals` takes all decisions of whole intervals in one kernel
+    call, with the same outcome.
+
+    Attributes:
+        name: What tables call it.
+        code: The rule, one of `schedulers.codes`.
+        params: (NUM_PARAMS,) its parameters.
+    """
+
+    name = "heuristic"
+    code: int
+
+    def __init__(self, *params: float) -> None:
+        self.params = np.zeros(NUM_PARAMS)
+        self.params[: len(params)] = params
+        self._scratch = Scratch.of(0, 0)
+
     def act(self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView) -> NDArray[np.integer]:
         """Chooses one action per environment; see `Scheduler.act`."""
+        from dl2env.schedulers.engine import choose  # it knows all rules, so it imports this module
+
         del observation
         actions = np.full(len(action_mask), action_mask.shape[1] - 1, dtype=np.int64)
-        self._choose(action_mask, view, actions)
+        servers = np.full(len(action_mask), -1, dtype=np.int64)
+        sim = view.simulator
+        choose(sim.state, action_mask, self.code, self.params, self._room(sim), actions, servers)
+        if servers.max() >= 0 or view.pinned_server.max() >= 0:
+            view.pin_servers(servers)
         return actions
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        """Overwrites the void actions given."""
-        raise NotImplementedError
+    def run_intervals(self, simulator: ClusterSimulator, num_intervals: int) -> NDArray[np.int64]:
+        """Takes all decisions of the next intervals; see `IntervalScheduler.run_intervals`."""
+        from dl2env.schedulers.engine import run_intervals
+
+        return simulator.run_intervals(run_intervals, num_intervals, self.code, self.params, self._room(simulator))
+
+    def _room(self, simulator: ClusterSimulator) -> Scratch:
+        num_types = len(simulator.state.types)
+        if len(self._scratch.heap) < simulator.max_jobs or len(self._scratch.requests) < num_types:
+            self._scratch = Scratch.of(simulator.max_jobs, num_types)
+        return self._scratch

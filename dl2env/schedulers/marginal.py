@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dl2env.errors import ConfigError
-from dl2env.jit import inline_kernel, kernel
-from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, counts_after, is_half_started, shares_server
-from dl2env.schedulers.srtf import remaining_seconds
+from dl2env.jit import inline_kernel
+from dl2env.schedulers.codes import MARGINAL
+from dl2env.schedulers.heuristic import (
+    Heuristic,
+    checked_option,
+    counts_after,
+    has_kind,
+    is_half_started,
+    remaining_seconds,
+    shares_server,
+)
 from dl2env.sim.decisions import is_single_server
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
 from dl2env.sim.speeds import estimated_speed, link_stretch
@@ -140,32 +143,26 @@ def _net_gain(state, b, i, kind, weight):
     return weight * (speed / state.best_speed[e, job.type] - job.relative_speed) - loss
 
 
-@kernel
-def choose_marginal(state, mask, exponent, per_share, actions):
-    """Writes the action with the largest net gain of each environment; `actions` comes filled with void."""
+@inline_kernel
+def score_marginal(state, b, i, legal, params):
+    """The largest net gain; `params`: exponent of the remaining time, whether gains are per dominant share."""
     rules = state.rules[0]
-    total_cpus = max(rules.total_cpus, 1.0)
-    total_gpus = max(rules.total_gpus, 1.0)
-    for b in range(mask.shape[0]):
-        best = 0.0
-        e = b % state.best_speed.shape[0]
-        for slot in range(state.window.shape[1]):
-            i = state.window[b, slot]
-            if i < 0:
-                break
-            job = state.jobs[b, i]
-            left_s = remaining_seconds(job, state.best_speed[e, job.type])
-            weight = max(left_s / rules.interval_s, 0.05) ** -exponent
-            for kind in (PS, WORKER, BUNDLE):
-                if not mask[b, 3 * slot + kind]:
-                    continue
-                gain = _net_gain(state, b, i, kind, weight)
-                if gain > 0.0 and per_share:
-                    cpus, gpus = action_demand(state.types[job.type], kind)
-                    gain /= max(cpus / total_cpus, gpus / total_gpus)
-                if gain > best:
-                    best = gain
-                    actions[b] = 3 * slot + kind
+    job = state.jobs[b, i]
+    left_s = remaining_seconds(job, state.best_speed[b % state.best_speed.shape[0], job.type])
+    weight = max(left_s / rules.interval_s, 0.05) ** -params[0]
+    best = 0.0
+    best_kind = -1
+    for kind in (PS, WORKER, BUNDLE):
+        if not has_kind(legal, kind):
+            continue
+        gain = _net_gain(state, b, i, kind, weight)
+        if gain > 0.0 and params[1] != 0.0:
+            cpus, gpus = action_demand(state.types[job.type], kind)
+            gain /= max(cpus / max(rules.total_cpus, 1.0), gpus / max(rules.total_gpus, 1.0))
+        if gain > best:
+            best = gain
+            best_kind = kind
+    return best, best_kind
 
 
 class MarginalGainScheduler(Heuristic):
@@ -180,12 +177,9 @@ class MarginalGainScheduler(Heuristic):
         per_share: Divide the net gain by the dominant share of the task.
     """
 
-    def __init__(self, exponent: float = 0.0, per_share: bool = True) -> None:
-        if not 0 <= exponent < math.inf:
-            raise ConfigError(f"marginal: exponent={exponent} must be finite and not negative")
-        self.name = "marginal" if exponent == 0 else f"marginal-{exponent:g}"
-        self._exponent = float(exponent)
-        self._per_share = per_share
+    code = MARGINAL
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        choose_marginal(view.simulator.state, mask, self._exponent, self._per_share, actions)
+    def __init__(self, exponent: float = 0.0, per_share: bool = True) -> None:
+        checked_option("marginal", "exponent", exponent, 0.0, math.inf)
+        self.name = "marginal" if exponent == 0 else f"marginal-{exponent:g}"
+        super().__init__(exponent, per_share)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
 from dl2env.jit import kernel
-from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic
+from dl2env.schedulers.base import ClusterView, Observation
+from dl2env.schedulers.heuristic import SeesAllJobs
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand
 
 
@@ -123,8 +123,21 @@ def choose_tetris(jobs, window, types, servers, pinned, actions):
         pinned[b] = min(s, servers.shape[1] - 1)
 
 
-class _Released(Heuristic):
+class _Released(SeesAllJobs):
     """Base: insists on an empty start."""
+
+    name = "released"
+
+    def act(self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView) -> NDArray[np.integer]:
+        """Chooses one action per environment; see `Scheduler.act`."""
+        del observation
+        actions = np.full(len(action_mask), action_mask.shape[1] - 1, dtype=np.int64)
+        self._choose(view, actions)
+        return actions
+
+    def _choose(self, view: ClusterView, actions: NDArray[np.int64]) -> None:
+        """Overwrites the void actions given."""
+        raise NotImplementedError
 
     def configure(self, config: EnvConfig) -> EnvConfig:
         """Sees every job, at its place for the whole interval.
@@ -143,8 +156,7 @@ class _Released(Heuristic):
 class _ReleasedInOrder(_Released):
     order = BY_ARRIVAL
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        del mask
+    def _choose(self, view: ClusterView, actions: NDArray[np.int64]) -> None:
         state = view.simulator.state
         choose_bundle(state.jobs, state.window, state.types, self.order, actions)
 
@@ -188,8 +200,7 @@ class ReleasedOptimus(_Released):
             raise ConfigError("scheduler 'released-optimus' reads a measured speed table; set speed.model=measured")
         return super().configure(config)
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        del mask
+    def _choose(self, view: ClusterView, actions: NDArray[np.int64]) -> None:
         state = view.simulator.state
         choose_optimus(state.jobs, state.window, state.types, state.table, view.config.dynamics.interval_s, actions)
 
@@ -199,8 +210,7 @@ class ReleasedTetris(_Released):
 
     name = "released-tetris"
 
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        del mask
+    def _choose(self, view: ClusterView, actions: NDArray[np.int64]) -> None:
         state = view.simulator.state
         pinned = view.pinned_server.astype(np.int64)
         choose_tetris(state.jobs, state.window, state.types, state.servers, pinned, actions)

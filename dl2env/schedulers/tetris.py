@@ -4,59 +4,60 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dl2env.jit import allocating_kernel
-from dl2env.schedulers.base import ClusterView
-from dl2env.schedulers.heuristic import Heuristic, grow_action, is_half_started, shares_server
-from dl2env.schedulers.srtf import remaining_seconds
+from dl2env.jit import inline_kernel
+from dl2env.schedulers.codes import TETRIS
+from dl2env.schedulers.heuristic import Heuristic, grow_kind, is_half_started, remaining_seconds, shares_server
 from dl2env.sim.placement import action_demand
 
 
-@allocating_kernel
-def choose_tetris(jobs, window, mask, types, classes, demands, best_speed, env, rules, actions):
-    """Writes Tetris' action of each environment; `actions` comes filled with void."""
-    total_cpus = max(rules[0].total_cpus, 1.0)
-    total_gpus = max(rules[0].total_gpus, 1.0)
-    alignment = np.empty(window.shape[1])
-    work = np.empty(window.shape[1])
-    grow = np.empty(window.shape[1], np.int64)
-    for b in range(window.shape[0]):
-        e = b % best_speed.shape[0]
-        free_cpus = env[b].free_cpus / total_cpus
-        free_gpus = env[b].free_gpus / total_gpus
-        sum_alignment = 0.0
-        sum_work = 0.0
-        filled = 0
-        for slot in range(window.shape[1]):
-            i = window[b, slot]
-            if i < 0:
-                break
-            filled += 1
-            job = jobs[b, i]
-            is_paired = shares_server(classes[job.type], demands)
-            grow[slot] = grow_action(mask[b], slot, job, types[job.type], is_paired, 1.0)
-            if grow[slot] < 0:
-                continue
-            cpus, gpus = action_demand(types[job.type], grow[slot] % 3)
-            size = cpus / total_cpus + gpus / total_gpus
-            alignment[slot] = free_cpus * cpus / total_cpus + free_gpus * gpus / total_gpus
-            work[slot] = size * remaining_seconds(job, best_speed[e, job.type])
-            sum_alignment += alignment[slot]
-            sum_work += work[slot]
-        weight = sum_alignment / sum_work if sum_work > 0.0 else 0.0
-        highest = -math.inf
-        for slot in range(filled):
-            if grow[slot] < 0:
-                continue
-            job = jobs[b, window[b, slot]]
-            score = alignment[slot] - weight * work[slot]
-            if is_half_started(job, types[job.type], shares_server(classes[job.type], demands)):
-                score = math.inf
-            if score > highest:
-                highest = score
-                actions[b] = grow[slot]
+@inline_kernel
+def _alignment_and_work(state, b, i, kind):
+    """Alignment of a task with the cluster's free resources, and its size times the job's remaining time."""
+    job = state.jobs[b, i]
+    rules = state.rules[0]
+    total_cpus = max(rules.total_cpus, 1.0)
+    total_gpus = max(rules.total_gpus, 1.0)
+    cpus, gpus = action_demand(state.types[job.type], kind)
+    size = cpus / total_cpus + gpus / total_gpus
+    free_cpus = state.env[b].free_cpus / total_cpus
+    free_gpus = state.env[b].free_gpus / total_gpus
+    alignment = free_cpus * cpus / total_cpus + free_gpus * gpus / total_gpus
+    return alignment, size * remaining_seconds(job, state.best_speed[b % state.best_speed.shape[0], job.type])
+
+
+@inline_kernel
+def _growth(state, b, i, legal):
+    job = state.jobs[b, i]
+    is_paired = shares_server(state.classes[job.type], state.demands)
+    return grow_kind(legal, job, state.types[job.type], is_paired, 1.0)
+
+
+@inline_kernel
+def prepare_tetris(state, b, scratch):
+    """Weight of the work term: mean alignment over mean work of the candidates."""
+    sum_alignment = 0.0
+    sum_work = 0.0
+    for k in range(state.env[b].num_active):
+        i = state.active[b, k]
+        kind = _growth(state, b, i, scratch.candidates[i].legal)
+        if kind >= 0:
+            alignment, work = _alignment_and_work(state, b, i, kind)
+            sum_alignment += alignment
+            sum_work += work
+    scratch.shared[0] = sum_alignment / sum_work if sum_work > 0.0 else 0.0
+
+
+@inline_kernel
+def score_tetris(state, b, i, legal, scratch):
+    """Alignment less weighted work."""
+    kind = _growth(state, b, i, legal)
+    if kind < 0:
+        return 0.0, -1
+    job = state.jobs[b, i]
+    if is_half_started(job, state.types[job.type], shares_server(state.classes[job.type], state.demands)):
+        return math.inf, kind
+    alignment, work = _alignment_and_work(state, b, i, kind)
+    return alignment - scratch.shared[0] * work, kind
 
 
 class TetrisScheduler(Heuristic):
@@ -68,7 +69,4 @@ class TetrisScheduler(Heuristic):
     """
 
     name = "tetris"
-
-    def _choose(self, mask: NDArray[np.bool_], view: ClusterView, actions: NDArray[np.int64]) -> None:
-        s = view.simulator.state
-        choose_tetris(s.jobs, s.window, mask, s.types, s.classes, s.demands, s.best_speed, s.env, s.rules, actions)
+    code = TETRIS

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.decisions import decide, fill_window, is_below_cap, place
 from dl2env.sim.features import write_cluster
 from dl2env.sim.fitting import observe_speed
+from dl2env.sim.noise import keyed_uniform
 from dl2env.sim.placement import BUNDLE, WORKER, can_train, clear_allocations
 from dl2env.sim.speeds import true_speed
 from dl2env.sim.state import CHECKPOINT, HOT
@@ -39,21 +38,9 @@ def scaling_seconds(job, weight_bytes, scaling_cost):
 
 
 @inline_kernel
-def _mix(x):
-    # Finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@inline_kernel
 def interval_noise(noise_key, job, interval, speed_noise):
     """Factor 1 + U(-speed_noise, speed_noise), a pure function of its keys: no policy can shift another's draws."""
-    x = np.uint64(noise_key)
-    x += np.uint64(job) * np.uint64(0x9E3779B97F4A7C15)
-    x += np.uint64(interval) * np.uint64(0xBF58476D1CE4E5B9)
-    uniform = (_mix(_mix(x)) >> np.uint64(11)) * 1.1102230246251565e-16
-    return 1.0 + speed_noise * (2.0 * uniform - 1.0)
+    return 1.0 + speed_noise * (2.0 * keyed_uniform(noise_key, job, interval) - 1.0)
 
 
 @inline_kernel
@@ -190,24 +177,31 @@ def skip_idle(state, b):
 
 
 @kernel
-def end_interval(state, b, terms):
-    """Trains, then opens the next decision phase. Returns (terminated, truncated)."""
+def advance(state, b, terms):
+    """Trains for the current interval and opens the next decision phase. Returns (terminated, truncated)."""
     env = state.env[b]
     rules = state.rules[0]
+    train(state, b, terms)
+    env.interval += 1
+    if env.num_finished == env.num_jobs:
+        fill_window(state, b)
+        return True, False
+    if rules.auto_advance:
+        skip_idle(state, b)
+    if env.interval >= rules.max_intervals:
+        fill_window(state, b)
+        return False, True
+    begin_interval(state, b)
+    return False, False
+
+
+@kernel
+def end_interval(state, b, terms):
+    """Advances to the next interval that offers a choice. Returns (terminated, truncated)."""
     while True:
-        train(state, b, terms)
-        env.interval += 1
-        if env.num_finished == env.num_jobs:
-            fill_window(state, b)
-            return True, False
-        if rules.auto_advance:
-            skip_idle(state, b)
-        if env.interval >= rules.max_intervals:
-            fill_window(state, b)
-            return False, True
-        begin_interval(state, b)
-        if env.num_legal > 0 or not rules.auto_advance:
-            return False, False
+        terminated, truncated = advance(state, b, terms)
+        if terminated or truncated or state.env[b].num_legal > 0 or not state.rules[0].auto_advance:
+            return terminated, truncated
 
 
 @kernel

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -216,6 +216,32 @@ class ClusterSimulator:
         if self._fits_online and report.interval_ended.any():
             fitting.refit_estimates(self.state, report.interval_ended & ~self._is_done)
         return report
+
+    def run_intervals(self, decide: Callable[..., None], num_intervals: int, *rule: Any) -> NDArray[np.int64]:
+        """Lets a kernel take all decisions of whole intervals, in each environment that is not done.
+
+        Afterwards an environment is at the first decision of an interval and can be stepped like any other, except that
+        this interval may offer void alone. Rewards of the skipped intervals are lost.
+
+        Args:
+            decide: Kernel `decide(state, is_done, num_intervals, num_illegal, *rule)`; it must end each interval by
+                `dynamics.advance`, mark environments that are done, and count actions that failed.
+            num_intervals: How many intervals at most.
+            *rule: Passed on to the kernel.
+
+        Returns:
+            (B,) numbers of actions that failed.
+        """
+        num_illegal = np.zeros(self.num_envs, dtype=np.int64)
+        # What is known of speeds changes with every interval that was observed.
+        rounds, intervals = (num_intervals, 1) if self._fits_online else (1, num_intervals)
+        for _ in range(rounds):
+            if self._is_done.all():
+                break
+            decide(self.state, self._is_done, intervals, num_illegal, *rule)
+            if self._fits_online:
+                fitting.refit_estimates(self.state, ~self._is_done)
+        return num_illegal
 
     def observation(self) -> dict[str, NDArray[np.float32]]:
         """Fresh arrays `jobs` (B, J, F) and `cluster` (B, C), see `sim.features`."""

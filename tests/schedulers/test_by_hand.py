@@ -148,6 +148,7 @@ def test_void_leaves_jobs_with_their_initial_bundle() -> None:
 def test_random_is_uniform_over_legal_actions_and_repeats_with_its_seed() -> None:
     # 5 CPUs, 1 GPU: bundle, worker or PS for either job, or void.
     sim = world([PLAIN], [Job()] * 2, [(2, 1)], num_envs=7000)
+    sim.state.env["noise_key"] = np.arange(7000)  # 7000 workloads
     actions = answers(get_scheduler("random", seed=3), sim)
     counts = np.bincount(actions, minlength=sim.num_actions)
     assert (abs(counts - 1000) < 150).all()  # five standard deviations
@@ -171,8 +172,7 @@ def test_random_is_uniform_over_legal_actions_and_repeats_with_its_seed() -> Non
     ],
 )
 def test_wrong_options_are_one_line(name: str, option: str, value: float) -> None:
-    limit = r"(be (finite and )?)?(positive|not be negative|not negative)"
-    with pytest.raises(ConfigError, match=rf"^{name}: {option}={value} must {limit}$"):
+    with pytest.raises(ConfigError, match=rf"^{name}: {option}={value} must be a number in [(\[]0, .*[)\]]$"):
         get_scheduler(name, **{option: value})
 
 

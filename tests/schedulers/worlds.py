@@ -20,6 +20,7 @@ from dl2env.config import (
     WorkloadConfig,
 )
 from dl2env.schedulers.base import ClusterView, Scheduler
+from dl2env.schedulers.heuristic import SeesAllJobs
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.parameters import PS_WORKER, TYPE_DTYPE, SpeedParameters
 from dl2env.workload.jobs import Workload
@@ -168,10 +169,21 @@ def plan(scheduler: Scheduler, sim: ClusterSimulator) -> str:
             return " ".join(names)
 
 
-def random_world(seed: int, num_envs: int = 3, **dynamics: Any) -> tuple[np.random.Generator, ClusterSimulator]:
-    """Random rules, servers, types of all architectures and jobs, at the first decision."""
+def random_world(
+    seed: int, num_envs: int = 3, is_wide: bool = False, **dynamics: Any
+) -> tuple[np.random.Generator, ClusterSimulator]:
+    """Random rules, servers, types of all architectures and jobs, at the first decision.
+
+    Args:
+        seed: Seed of everything.
+        num_envs: Number of environments.
+        is_wide: The window holds all jobs.
+        **dynamics: Rules that are not random.
+    """
     rng = np.random.default_rng([seed, 77])
     config = random_config(rng, faithful=False)
+    if is_wide:
+        config = SeesAllJobs().configure(config)
     config = dataclasses.replace(config, dynamics=dataclasses.replace(config.dynamics, **dynamics))
     speeds = random_parameters(rng, config)
     sim = ClusterSimulator(config, num_envs, speed=speeds)

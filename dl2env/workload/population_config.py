@@ -199,16 +199,18 @@ class PopulationConfig:
 
     def with_values(self, values: Mapping[str, float]) -> PopulationConfig:
         """A copy with other values of some parameters, by dotted key."""
-        sections = self.sections()
+        changes: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             section, name = key.rsplit(".", 1)
-            sections[section] = dataclasses.replace(sections[section], **{name: value})
-        shares = {kind: sections[f"time_shares.{kind}"] for kind in KINDS}
+            changes.setdefault(section, {})[name] = value
         return dataclasses.replace(
             self,
-            composition=sections["composition"],
-            time_shares=shares,
-            features=sections["features"],
+            composition=dataclasses.replace(self.composition, **changes.get("composition", {})),
+            time_shares={
+                kind: dataclasses.replace(shares, **changes.get(f"time_shares.{kind}", {}))
+                for kind, shares in self.time_shares.items()
+            },
+            features=dataclasses.replace(self.features, **changes.get("features", {})),
         )
 
 
@@ -319,4 +321,8 @@ def _toml(value: Any) -> str:
         return f'"{escaped}"'
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, float) and abs(value) >= 1e6:
+        mantissa, exponent = f"{value:e}".split("e")
+        short = f"{float(mantissa):g}e{int(exponent)}"
+        return short if float(short) == value else repr(value)
     return repr(value)

@@ -44,7 +44,7 @@ LARGE_WEIGHTS_BYTES = 10e9
 """Limit of the figure about weight sizes."""
 
 _ETHERNET_25, _ETHERNET_100 = 3.125e9, 12.5e9
-_UNBOUNDED_SCALE = 0.02  # error of 1 for a figure whose range has no width
+_UNBOUNDED_SCALE = 0.02  # margin, and distance that is an error of 1, of figures whose range is unbounded
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def figure_residuals(measured: Mapping[str, float], figures: Iterable[PublishedF
 
     The error of a figure is its distance from the published value in units of the tolerance, times the root of its
     weight. "More than" and "at most" figures aim at the middle of their range; with an unbounded range they are free of
-    error inside it. Figures without weight or not measured have no error.
+    error a margin inside it. Figures without weight or not measured have no error.
     """
     return np.array([_residual(figure, measured.get(figure.key)) for figure in figures])
 
@@ -300,7 +300,8 @@ def _residual(figure: PublishedFigure, measured: float | None) -> float:
     if measured is None or figure.weight == 0.0:
         return 0.0
     if math.isinf(figure.tolerance):
-        error = figure.miss(measured) / _UNBOUNDED_SCALE
+        margin = _UNBOUNDED_SCALE if figure.relation == "above" else -_UNBOUNDED_SCALE
+        error = figure.miss(measured - margin) / _UNBOUNDED_SCALE
     elif figure.relation == "equal":
         error = (measured - figure.value) / figure.tolerance
     else:

@@ -151,11 +151,10 @@ def _checked_chunk(
     texts = list(zip(*(row for _, row in chunk), strict=True))
     found: dict[str, NDArray[Any]] = {}
     for name, k in read.items():
-        cells = [text.strip() for text in texts[k]]
         if name == "architecture":
-            found[name] = _architectures(path, lines, cells)
+            found[name] = _architectures(path, lines, [text.strip() for text in texts[k]])
         else:
-            found[name] = _numbers(path, lines, name, cells)
+            found[name] = _numbers(path, lines, name, texts[k])
     _check_sizes(path, lines, found)
     return found
 
@@ -178,10 +177,11 @@ def _architectures(path: Path, lines: Sequence[int], cells: Sequence[str]) -> ND
 
 def _numbers(path: Path, lines: Sequence[int], column: str, cells: Sequence[str]) -> FloatArray:
     try:
-        values = np.array(cells, dtype=np.float64)
+        values = np.array([_number(cell) for cell in cells] if "_" in "".join(cells) else list(map(float, cells)))
     except ValueError:
         row = next(k for k, cell in enumerate(cells) if not _is_number(cell))
-        what = f"{cells[row]!r} is not a number; mend it" if cells[row] else "is empty; fill it in or remove the row"
+        cell = cells[row].strip()
+        what = f"{cell!r} is not a number; mend it" if cell else "is empty; fill it in or remove the row"
         raise _error(path, lines[row], column, what) from None
     least = 1.0 if column in _AT_LEAST_1 else 0.0
     checks = [
@@ -193,13 +193,19 @@ def _numbers(path: Path, lines: Sequence[int], column: str, cells: Sequence[str]
     for is_bad, what in checks:
         if is_bad.any():
             row = int(np.argmax(is_bad))
-            raise _error(path, lines[row], column, f"{cells[row]!r} {what}")
+            raise _error(path, lines[row], column, f"{cells[row].strip()!r} {what}")
     return values
+
+
+def _number(cell: str) -> float:
+    if "_" in cell:  # Python would read 1_000
+        raise ValueError(cell)
+    return float(cell)
 
 
 def _is_number(cell: str) -> bool:
     try:
-        np.array([cell], dtype=np.float64)
+        _number(cell)
     except ValueError:
         return False
     return True

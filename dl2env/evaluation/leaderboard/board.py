@@ -1,0 +1,293 @@
+"""A board: entries put together, those that do not fit set aside, and everything the pages show worked out.
+
+The board is a function of the entries (and of the world's hashes they are held against), so the same entries give the
+same pages, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dl2env
+from dl2env.errors import ConfigError
+from dl2env.evaluation.leaderboard.entry import Entry, EntryError, read_entry
+from dl2env.evaluation.ranking import Standing, compare_on_scenario, compare_over_scenarios, win_matrix
+from dl2env.evaluation.statistics import Interval
+
+SCORE = "mean_jct_s"
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """An entry or file that is not compared.
+
+    Attributes:
+        name: Scheduler and scenario, or the file.
+        reason: Why, and what cures it.
+        is_stale: It was a result once: of another world, version or set of workloads.
+    """
+
+    name: str
+    reason: str
+    is_stale: bool = True
+
+
+@dataclass(frozen=True)
+class ScenarioBoard:
+    """Schedulers on one scenario.
+
+    Attributes:
+        name: Scenario.
+        entries: (K) entries, in the order of their labels.
+        num_workloads: Workloads that all entries have, in this order the first ones.
+        workload_idx: For each entry, the places of these workloads in it.
+        seed: Seed of the bootstrap.
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+    num_workloads: int
+    workload_idx: tuple[NDArray[np.intp], ...]
+    seed: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """(K) schedulers."""
+        return tuple(entry.scheduler for entry in self.entries)
+
+    @property
+    def interval_s(self) -> float:
+        """Scheduling interval in seconds."""
+        return self.entries[0].interval_s
+
+    def values(self, metric: str) -> NDArray[np.float64]:
+        """(K, N) values of a metric on the shared workloads."""
+        return np.stack([e.values(metric)[idx] for e, idx in zip(self.entries, self.workload_idx, strict=True)])
+
+    def entry(self, label: str) -> Entry | None:
+        """The entry of a scheduler, if there is one."""
+        return next((entry for entry in self.entries if entry.scheduler == label), None)
+
+    def standing(self, labels: Sequence[str] | None = None) -> Standing:
+        """Comparison of all schedulers or of some, by mean JCT."""
+        if labels is None:
+            return self._standing
+        rows = [self.labels.index(label) for label in labels]
+        return Standing(
+            tuple(labels), self._standing.log_mean[rows], self._standing.draws[rows], self._standing.num_resampled
+        )
+
+    @cached_property
+    def _standing(self) -> Standing:
+        # A generator of the scenario's own: scenarios are resampled independently, and one more changes no other.
+        words = np.frombuffer(hashlib.sha256(self.name.encode()).digest()[:16], np.uint32)
+        return compare_on_scenario(self.labels, self.values(SCORE), np.random.default_rng([self.seed, *words.tolist()]))
+
+    @cached_property
+    def wins(self) -> NDArray[np.float64]:
+        """(K, K) shares of workloads won, see `ranking.win_matrix`."""
+        return win_matrix(self.values(SCORE))
+
+
+@dataclass(frozen=True)
+class Board:
+    """All scenarios, and the headline over them.
+
+    Attributes:
+        scenarios: In the order in which they are shown.
+        reference: Scheduler that ratios refer to.
+        split: Which workloads.
+        set_aside: What is not compared.
+        notices: What a reader has to know, a sentence each.
+    """
+
+    scenarios: tuple[ScenarioBoard, ...]
+    reference: str
+    split: str
+    set_aside: tuple[SetAside, ...] = ()
+    notices: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def headline_scenarios(self) -> tuple[ScenarioBoard, ...]:
+        """Scenarios with a result of the reference."""
+        return tuple(s for s in self.scenarios if self.reference in s.labels)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """All schedulers."""
+        return tuple(sorted({label for s in self.scenarios for label in s.labels}))
+
+    @cached_property
+    def ranked(self) -> tuple[str, ...]:
+        """Schedulers with results on all headline scenarios."""
+        shown = self.headline_scenarios
+        return tuple(label for label in self.labels if shown and all(label in s.labels for s in shown))
+
+    @cached_property
+    def overall(self) -> Standing | None:
+        """Comparison over the headline scenarios; None without a reference."""
+        if not self.ranked:
+            return None
+        return compare_over_scenarios([s.standing(self.ranked) for s in self.headline_scenarios])
+
+    @cached_property
+    def overall_wins(self) -> NDArray[np.float64]:
+        """(K, K) share of workloads won between ranked schedulers, averaged over scenarios."""
+        rows = [[s.labels.index(label) for label in self.ranked] for s in self.headline_scenarios]
+        wins = [s.wins[np.ix_(k, k)] for s, k in zip(self.headline_scenarios, rows, strict=True)]
+        mean: NDArray[np.float64] = np.mean(wins, axis=0)
+        return mean
+
+    def missing(self, label: str) -> tuple[str, ...]:
+        """Headline scenarios that a scheduler has no result on."""
+        return tuple(s.name for s in self.headline_scenarios if label not in s.labels)
+
+    def geometric_ratio(self, label: str, metric: str) -> float:
+        """Geometric mean over the headline scenarios of a metric's mean over that of the reference; NaN if one is 0."""
+        logs = []
+        for s in self.headline_scenarios:
+            values = s.values(metric).mean(axis=1)
+            mine, theirs = values[s.labels.index(label)], values[s.labels.index(self.reference)]
+            logs.append(np.log(mine / theirs) if mine > 0 and theirs > 0 else np.nan)
+        return float(np.exp(np.mean(logs)))
+
+    def over_scenarios(self, label: str, metric: str, how: str = "mean") -> float:
+        """Mean, sum or maximum over the headline scenarios of a scheduler's metric on the shared workloads."""
+        per_scenario = [s.values(metric)[s.labels.index(label)] for s in self.headline_scenarios]
+        if how == "max":
+            return float(max(values.max() for values in per_scenario))
+        if how == "sum":
+            return float(sum(values.sum() for values in per_scenario))
+        return float(np.mean([values.mean() for values in per_scenario]))
+
+
+def read_folder(folder: Path) -> tuple[dict[Path, Entry], list[SetAside]]:
+    """All entries below a folder by path, in order, and the files that are none."""
+    entries: dict[Path, Entry] = {}
+    damaged = []
+    for path in sorted(folder.rglob("*.json")):
+        if path.name.startswith("."):
+            continue
+        try:
+            entries[path] = read_entry(path)
+        except EntryError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            damaged.append(SetAside(path.relative_to(folder).as_posix(), reason, is_stale=False))
+    return entries, damaged
+
+
+def build_board(
+    entries: Iterable[Entry],
+    *,
+    reference: str = "drf",
+    split: str = "test",
+    scenario_order: Sequence[str] = (),
+    only_listed: bool = False,
+    hashes: Mapping[str, str] | None = None,
+    set_aside: Iterable[SetAside] = (),
+    seed: int = 0,
+) -> Board:
+    """Puts entries together.
+
+    Args:
+        entries: Where two are of one scheduler and scenario, the first one counts.
+        reference: Scheduler that ratios refer to.
+        split: Entries of other splits are set aside.
+        scenario_order: Scenarios first in this order, others after them by name.
+        only_listed: Leave out scenarios that the order does not name.
+        hashes: Hash of each scenario as it is today; for scenarios not in it, that of most entries counts.
+        set_aside: Files that could not be read.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ConfigError: No entry is left.
+    """
+    aside = list(set_aside)
+    cells: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        if entry.split == split and not (only_listed and entry.scenario not in scenario_order):
+            cells.setdefault((entry.scenario, entry.scheduler), entry)
+    names = sorted({name for name, _ in cells})
+    order = [*(n for n in scenario_order if n in names), *(n for n in names if n not in scenario_order)]
+    scenarios = []
+    notices: list[str] = []
+    for name in order:
+        of_scenario = [cells[key] for key in sorted(cells) if key[0] == name]
+        fitting, stale = _fitting(of_scenario, (hashes or {}).get(name))
+        aside += stale
+        if fitting:
+            scenarios.append(_scenario_board(name, fitting, aside, notices, seed))
+    if not scenarios:
+        reasons = f"; set aside: {aside[0].name}: {aside[0].reason}" if aside else ""
+        raise ConfigError(f"no entry of split {split} to show{reasons}")
+    board = Board(tuple(scenarios), reference, split, tuple(aside), tuple(notices))
+    without = [s.name for s in scenarios if reference not in s.labels]
+    if without:
+        note = f"Without a result of {reference}, and so not part of the overall ranking: {', '.join(without)}."
+        board = Board(tuple(scenarios), reference, split, tuple(aside), (*notices, note))
+    return board
+
+
+def _fitting(entries: Sequence[Entry], scenario_hash: str | None) -> tuple[list[Entry], list[SetAside]]:
+    """Entries of today's world and version, measured in one way, and the others."""
+    if scenario_hash is None:
+        counts = Counter(entry.scenario_hash for entry in entries)
+        scenario_hash = min(counts, key=lambda h: (-counts[h], h))
+    trims = Counter(entry.trim for entry in entries)
+    trim = min(trims, key=lambda t: (-trims[t], t))
+    fitting, stale = [], []
+    for entry in entries:
+        reason = ""
+        if entry.scenario_hash != scenario_hash:
+            reason = "the scenario is another one now (its hash differs); run the cell again"
+        elif entry.version != dl2env.__version__:
+            reason = f"made with dl2env {entry.version}, this is {dl2env.__version__}; run the cell again"
+        elif entry.trim != trim:
+            reason = f"averages leave out {entry.trim} of the jobs, those of most entries {trim}; run with one trim"
+        if reason:
+            stale.append(SetAside(f"{entry.scheduler} on {entry.scenario}", reason))
+        else:
+            fitting.append(entry)
+    return fitting, stale
+
+
+def _scenario_board(
+    name: str, entries: Sequence[Entry], aside: list[SetAside], notices: list[str], seed: int
+) -> ScenarioBoard:
+    """Pairs entries by workload: those that all have are compared."""
+    largest = max(entries, key=lambda e: (e.num_workloads, e.scheduler))
+    kept = []
+    for entry in entries:
+        if set(entry.workload_digests) & set(largest.workload_digests):
+            kept.append(entry)
+        else:
+            reason = f"shares no workload with {largest.scheduler}; run the cell again"
+            aside.append(SetAside(f"{entry.scheduler} on {entry.scenario}", reason))
+    shared = set.intersection(*(set(entry.workload_digests) for entry in kept))
+    if not shared:
+        raise ConfigError(f"scenario {name}: no workload that all entries have; run its cells again")
+    digests = [digest for digest in largest.workload_digests if digest in shared]
+    if len(digests) < largest.num_workloads:
+        fewest = min(entry.num_workloads for entry in kept)
+        short = [entry.scheduler for entry in kept if entry.num_workloads == fewest]
+        notices.append(
+            f"{name}: compared on the {len(digests)} of {largest.num_workloads} workloads that all entries have; "
+            f"the fewest has {', '.join(short)}."
+        )
+    places = tuple(np.array([entry.workload_digests.index(d) for d in digests], dtype=np.intp) for entry in kept)
+    return ScenarioBoard(name, tuple(kept), len(digests), places, seed)
+
+
+def interval_text(interval: Interval, digits: int = 3) -> str:
+    """`0.912 [0.880, 0.941]`; without bounds where nothing could be resampled."""
+    if np.isnan(interval.low):
+        return f"{interval.estimate:.{digits}f}"
+    return f"{interval.estimate:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"

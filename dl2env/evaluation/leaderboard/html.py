@@ -1,0 +1,250 @@
+"""The board as a self-contained HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dl2env.evaluation.html_page import Cell, Column, Row, Table, number_cell, render_page
+from dl2env.evaluation.leaderboard.board import Board, ScenarioBoard, interval_text
+from dl2env.evaluation.leaderboard.entry import QUANTILE_LEVELS
+from dl2env.evaluation.leaderboard.markdown import HOW_TO_READ
+from dl2env.evaluation.ranking import Standing
+from dl2env.evaluation.statistics import Interval
+
+OVERALL = "all scenarios"
+
+
+def board_html(board: Board, descriptions: Mapping[str, str] | None = None) -> str:
+    """The whole page.
+
+    Args:
+        board: What to show.
+        descriptions: Text of each scenario, of which the first sentence is shown.
+
+    Raises:
+        ConfigError: jinja2 is missing.
+    """
+    num_entries = sum(len(s.entries) for s in board.scenarios)
+    return render_page(
+        "leaderboard.html",
+        title="dl2env leaderboard",
+        subtitle=f"{len(board.labels)} schedulers, {len(board.scenarios)} scenarios, {num_entries} entries, "
+        f"{board.split} workloads",
+        footer="Made from the entries by scripts/leaderboard.py.",
+        board=board,
+        how_to_read=HOW_TO_READ.format(reference=board.reference),
+        headline=_headline(board) if board.overall is not None else None,
+        unranked=[(label, board.missing(label)) for label in board.labels if board.missing(label)],
+        ratios=_ratio_table(board) if board.headline_scenarios else None,
+        cells=_cell_table(board),
+        set_aside=_set_aside_table(board) if board.set_aside else None,
+        descriptions=[
+            (s.name, s.num_workloads, _first_sentence((descriptions or {}).get(s.name, ""))) for s in board.scenarios
+        ],
+        data=_data(board),
+    )
+
+
+def _headline(board: Board) -> Table:
+    overall = board.overall
+    assert overall is not None
+    columns = (
+        Column("scheduler"),
+        Column("rank", "Range of ranks that the workloads leave open; 1 is the best", is_numeric=True),
+        Column("JCT ratio", f"Geometric mean over scenarios, against {board.reference}", is_numeric=True),
+        Column("95 % interval", "Paired bootstrap over workloads", is_numeric=True),
+        Column("p99 ratio", "The same of the 99th percentile of JCT", is_numeric=True),
+        Column("worst rho", "Largest finish-time fairness ratio of any job of any scenario", is_numeric=True),
+        Column("unfair jobs", "Share of jobs with rho above 1, mean over scenarios", is_numeric=True),
+        Column("goodput ratio", "Geometric mean of useful work per time over that of the reference; above 1 is better",
+               is_numeric=True, is_descending=True),
+        Column("GPU use", "Allocated share of GPUs, mean over scenarios", is_numeric=True, is_descending=True),
+        Column("resizes per job", "Changes of allocation, mean over scenarios", is_numeric=True),
+        Column("unfinished", "Jobs not finished at truncation; they count against the scheduler", is_numeric=True),
+        Column("illegal", "Illegal actions; each ended an interval", is_numeric=True),
+        Column("ms/decision", "Mean over scenarios, in batches, on the machine that ran it", is_numeric=True),
+    )  # fmt: skip
+    ratios = overall.ratios(board.reference)
+    rows = []
+    for k in overall.order:
+        label = overall.names[k]
+        rank = overall.ranks[k]
+        latency = np.mean([e.timing["ms_per_decision"] for s in board.headline_scenarios if (e := s.entry(label))])
+        rows.append(
+            Row(
+                (
+                    Cell(label),
+                    Cell(str(rank), float(rank.best) + rank.worst / 1000),
+                    number_cell(ratios[k].estimate, 3, css=_verdict(ratios[k])),
+                    _bounds(ratios[k]),
+                    number_cell(board.geometric_ratio(label, "p99_jct_s"), 3),
+                    number_cell(board.over_scenarios(label, "max_rho", "max"), 1),
+                    number_cell(100 * board.over_scenarios(label, "unfair_share"), 1, unit=" %"),
+                    number_cell(board.geometric_ratio(label, "goodput"), 3),
+                    number_cell(100 * board.over_scenarios(label, "gpu_utilisation"), 1, unit=" %"),
+                    number_cell(board.over_scenarios(label, "mean_resizes"), 1),
+                    _zero_wanted(board.over_scenarios(label, "num_unfinished", "sum")),
+                    _zero_wanted(board.over_scenarios(label, "num_illegal", "sum")),
+                    number_cell(float(latency), 4),
+                )
+            )
+        )
+    return Table("overall", "Overall: click a column's head to sort", columns, rows, is_searchable=True)
+
+
+def _ratio_table(board: Board) -> Table:
+    shown = board.headline_scenarios
+    ratios = {s.name: dict(zip(s.labels, s.standing().ratios(board.reference), strict=True)) for s in shown}
+    ranked = [board.overall.names[k] for k in board.overall.order] if board.overall is not None else []
+    rows = []
+    for label in [*ranked, *(label for label in board.labels if label not in ranked)]:
+        cells = []
+        for s in shown:
+            if label not in s.labels:
+                cells.append(number_cell(float("nan"), title="no result"))
+                continue
+            ratio = ratios[s.name][label]
+            css = {"good": "fill-good", "bad": "fill-bad"}.get(_verdict(ratio), "")
+            cells.append(number_cell(ratio.estimate, 3, title=f"{label} on {s.name}: {interval_text(ratio)}", css=css))
+        rows.append(Row((Cell(label), *cells)))
+    columns = (Column("scheduler"), *(Column(s.name, is_numeric=True) for s in shown))
+    caption = (
+        f"Mean JCT over that of {board.reference}; coloured where the 95 % interval excludes 1 (green: better). "
+        "A tooltip has the interval."
+    )
+    return Table("ratios", caption, columns, rows)
+
+
+def _cell_table(board: Board) -> Table:
+    in_time = "in scheduling intervals"
+    columns = (
+        Column("scheduler"),
+        Column("scenario"),
+        Column("rank", "Within the scenario", is_numeric=True),
+        Column("JCT ratio", f"Mean JCT over that of {board.reference}", is_numeric=True),
+        Column("95 % interval", "Paired bootstrap over workloads", is_numeric=True),
+        Column("mean JCT", f"Job completion time {in_time}", is_numeric=True),
+        Column("p50", f"Median JCT {in_time}", is_numeric=True),
+        Column("p95", f"95th percentile of JCT {in_time}", is_numeric=True),
+        Column("p99", f"99th percentile of JCT {in_time}", is_numeric=True),
+        Column("makespan", f"Last completion - first arrival {in_time}", is_numeric=True),
+        Column("queueing", f"Wait for the first training {in_time}", is_numeric=True),
+        Column("slowdown", "Bounded slowdown, mean", is_numeric=True),
+        Column("mean rho", "Finish-time fairness", is_numeric=True),
+        Column("worst rho", "Largest finish-time fairness ratio", is_numeric=True),
+        Column("unfair", "Share of jobs with rho above 1", is_numeric=True),
+        Column("GPU use", "Allocated share of GPUs", is_numeric=True, is_descending=True),
+        Column("GPU-hours", "Held, mean over workloads", is_numeric=True),
+        Column("GPU efficiency", "GPU time that the work needs at its most economical over GPU time held",
+               is_numeric=True, is_descending=True),
+        Column("goodput", "Useful work per time: jobs at full speed", is_numeric=True, is_descending=True),
+        Column("resizes", "Changes of allocation per job", is_numeric=True),
+        Column("pauses", "Intervals per job in which it did not train between start and end", is_numeric=True),
+        Column("unfinished", "Jobs not finished at truncation", is_numeric=True),
+        Column("illegal", "Illegal actions", is_numeric=True),
+        Column("ms/decision", "In batches, on the machine that ran it", is_numeric=True),
+        Column("workloads", "Compared; all entries of a scenario have these", is_numeric=True),
+    )  # fmt: skip
+    rows = [row for scenario in board.scenarios for row in _cell_rows(board, scenario)]
+    names = [s.name for s in board.scenarios]
+    return Table("cells", "All results", columns, rows, is_searchable=True, filters={"scenario": names})
+
+
+def _cell_rows(board: Board, s: ScenarioBoard) -> list[Row]:
+    standing = s.standing()
+    nothing = Interval(float("nan"), float("nan"), float("nan"))
+    has_reference = board.reference in s.labels
+    ratios = standing.ratios(board.reference) if has_reference else (nothing,) * len(s.labels)
+    mean = {metric: s.values(metric).mean(axis=1) for metric in s.entries[0].per_workload}
+    rows = []
+    for k in standing.order:
+        entry, rank = s.entries[k], standing.ranks[k]
+
+        def in_intervals(metric: str, k: int = k) -> Cell:
+            return number_cell(mean[metric][k] / s.interval_s)
+
+        cells = (
+            Cell(entry.scheduler, title=entry.command),
+            Cell(s.name),
+            Cell(str(rank), rank.best + rank.worst / 1000),
+            number_cell(ratios[k].estimate, 3, css=_verdict(ratios[k])),
+            _bounds(ratios[k]),
+            *map(in_intervals, ("mean_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s", "mean_queueing_s")),
+            number_cell(mean["mean_bounded_slowdown"][k]),
+            number_cell(mean["mean_rho"][k]),
+            number_cell(float(s.values("max_rho")[k].max()), 1),
+            number_cell(100 * mean["unfair_share"][k], 1, unit=" %"),
+            number_cell(100 * mean["gpu_utilisation"][k], 1, unit=" %"),
+            number_cell(mean["gpu_hours"][k], 1),
+            number_cell(mean["gpu_efficiency"][k], 3),
+            number_cell(mean["goodput"][k]),
+            number_cell(mean["mean_resizes"][k], 1),
+            number_cell(mean["mean_paused_intervals"][k]),
+            _zero_wanted(float(s.values("num_unfinished")[k].sum())),
+            _zero_wanted(float(s.values("num_illegal")[k].sum())),
+            number_cell(entry.timing["ms_per_decision"], 4),
+            number_cell(s.num_workloads, 0),
+        )
+        rows.append(Row(cells, {"scenario": s.name}))
+    return rows
+
+
+def _set_aside_table(board: Board) -> Table:
+    rows = [Row((item.name, item.reason)) for item in board.set_aside]
+    return Table("aside", "Entries and files that are not compared", (Column("entry"), Column("reason")), rows)
+
+
+def _data(board: Board) -> dict[str, Any]:
+    """What the page's script draws: per scenario, and over all, ratios, wins and quantiles of JCT."""
+    views = []
+    if board.overall is not None:
+        views.append(_view(OVERALL, board, board.overall, board.overall_wins, None))
+    views += [_view(s.name, board, s.standing(), s.wins, s) for s in board.scenarios]
+    return {"reference": board.reference, "levels": list(QUANTILE_LEVELS), "views": views}
+
+
+def _view(name: str, board: Board, standing: Standing, wins: Any, scenario: ScenarioBoard | None) -> dict[str, Any]:
+    order = list(standing.order)
+    has_reference = board.reference in standing.names
+    ratios: Sequence[Interval] = standing.ratios(board.reference) if has_reference else ()
+    view: dict[str, Any] = {
+        "name": name,
+        "labels": [standing.names[k] for k in order],
+        "ranks": [str(standing.ranks[k]) for k in order],
+        "ratios": [[_short(x) for x in ratios[k]] for k in order] if has_reference else [],
+        "wins": [[round(100 * float(wins[i, j])) for j in order] for i in order],
+        "better": [[int(standing.is_better[i, j]) for j in order] for i in order],
+    }
+    if scenario is not None:
+        view["quantiles"] = [
+            [_short(q / scenario.interval_s) for q in scenario.entries[k].jct_quantiles_s] for k in order
+        ]
+    return view
+
+
+def _short(value: float) -> float | None:
+    return None if np.isnan(value) else float(f"{value:.4g}")
+
+
+def _verdict(ratio: Interval) -> str:
+    if ratio.high < 1:
+        return "good"
+    return "bad" if ratio.low > 1 else ""
+
+
+def _bounds(ratio: Interval) -> Cell:
+    if np.isnan(ratio.low):
+        return number_cell(float("nan"), title="one workload has no interval")
+    return Cell(f"{ratio.low:.3f} to {ratio.high:.3f}", ratio.low)
+
+
+def _zero_wanted(value: float) -> Cell:
+    return number_cell(value, 0, css="bad" if value else "")
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].rstrip(".") + "." if paragraph else ""

@@ -1,0 +1,253 @@
+"""Runs schedulers on frozen scenarios, keeps an entry per pair, and builds the leaderboard's pages from the entries.
+
+- `python scripts/leaderboard.py`: everything that has no entry yet; a stopped run goes on with the same command
+- `python scripts/leaderboard.py build_only=true`: only the pages
+- `python scripts/leaderboard.py 'schedulers=[mypkg.mod:MyScheduler]' scenarios=quick num_workloads=20 out=my_board`
+- `python scripts/leaderboard.py verify=data/leaderboard/toy-v1/drf.json`: runs some of an entry again
+
+docs/leaderboard_howto.md says more. Exit status 1: a cell failed, or an entry does not hold.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dl2env.config_dict import config_from_dict
+from dl2env.errors import ConfigError, UnknownNameError
+from scripts import command_line
+
+if TYPE_CHECKING:
+    from dl2env.evaluation.leaderboard.cell import Cell
+    from dl2env.evaluation.leaderboard.run import Progress, RunResult
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMITTED = ROOT / "data" / "leaderboard"
+
+
+@dataclass(frozen=True)
+class LeaderboardSettings:
+    """What to run, besides the schedulers and scenarios.
+
+    Attributes:
+        split: Which workloads: `test` for results, `validation` for choices.
+        num_workloads: Workloads per scenario.
+        batch: Environments simulated at once in a process, at most.
+        trim: Shares of the first and last jobs that averages leave out, for long traces.
+        reference: Scheduler that ratios refer to.
+        processes: Cells at a time; None: as many as there are cores.
+        out: Folder of the entries; None: that of the checkout.
+        with_committed: A folder of one's own also shows the checkout's entries on its scenarios.
+        build_only: Only build the pages.
+        verify: An entry to check instead.
+        sample: How many workloads of it to run again, or `all`.
+    """
+
+    split: str
+    num_workloads: int
+    batch: int
+    trim: tuple[float, ...]
+    reference: str
+    processes: int | None
+    out: str | None
+    with_committed: bool
+    build_only: bool
+    verify: str | None
+    sample: int | str
+
+    def __post_init__(self) -> None:
+        from dl2env.evaluation.metrics import measured_jobs
+        from dl2env.scenarios import SPLITS
+
+        for name in ("num_workloads", "batch", "processes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1")
+        if self.split not in SPLITS:
+            raise UnknownNameError("split", self.split, SPLITS)
+        if len(self.trim) != 2:
+            raise ConfigError(f"trim={list(self.trim)}: give two shares, of the first and of the last jobs")
+        measured_jobs(100, (self.trim[0], self.trim[1]))
+        if not (self.sample == "all" or (isinstance(self.sample, int) and self.sample >= 1)):
+            raise ConfigError(f"sample={self.sample}: give a number of workloads, or all")
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the entries."""
+        return COMMITTED if self.out is None else Path(self.out)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether entries and pages go to a folder of the user's."""
+        return self.folder.resolve() != COMMITTED
+
+    @property
+    def pages(self) -> Path:
+        """Folder of the pages."""
+        return self.folder if self.is_own else ROOT / "docs"
+
+
+OTHER_KEYS = ("schedulers", "scenarios", "scenario_paths", "scheduler_groups", "scenario_groups", "exclude")
+
+
+def read_settings(values: Mapping[str, Any]) -> LeaderboardSettings:
+    """Settings from what `conf/leaderboard.yaml` composes to, schedulers and scenarios left out.
+
+    Raises:
+        ConfigError: A key is unknown or a value is wrong.
+    """
+    own = {key: value for key, value in values.items() if key not in OTHER_KEYS}
+    sample = own.pop("sample")
+    checked: LeaderboardSettings = config_from_dict(LeaderboardSettings, {**own, "sample": 1}, "leaderboard")
+    return LeaderboardSettings(**{**checked.__dict__, "sample": sample})
+
+
+def leaderboard(values: dict[str, Any], path: Path) -> None:
+    """Runs, verifies or builds, as the configuration says; `path` takes the tracebacks of failed cells."""
+    settings = read_settings(values)
+    sys.path.insert(0, str(Path.cwd()))  # schedulers of the user's, by import path
+    if settings.verify is not None:
+        _verify(settings, values["scenario_paths"])
+        return
+    result = None
+    if not settings.build_only:
+        result = _run(settings, _cells(settings, values))
+    _build(settings, values)
+    if result is not None and result.failures:
+        _report_failures(result, path)
+        sys.exit(1)
+
+
+def _cells(settings: LeaderboardSettings, values: Mapping[str, Any]) -> list[Cell]:
+    from dl2env.evaluation.leaderboard.cell import make_cells
+    from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
+
+    schedulers = choose_schedulers(
+        values["schedulers"], values["scheduler_groups"], values["exclude"], translate=_checkpoint
+    )
+    scenarios = choose_scenarios(values["scenarios"], values["scenario_groups"], values["scenario_paths"])
+    return make_cells(
+        schedulers,
+        scenarios,
+        split=settings.split,  # type: ignore[arg-type]
+        num_workloads=settings.num_workloads,
+        batch=settings.batch,
+        trim=(settings.trim[0], settings.trim[1]),
+    )
+
+
+def _checkpoint(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A folder as the scheduler that decides by the checkpoint in it."""
+    if not Path(name).is_dir():
+        return name, options
+    return "agents.scheduler:CheckpointScheduler", {"path": name, **options}
+
+
+def _run(settings: LeaderboardSettings, cells: list[Cell]) -> RunResult:
+    from dl2env.evaluation.leaderboard.run import compile_kernels, pending_cells, run_cells
+
+    pending, kept = pending_cells(cells, settings.folder)
+    kept_text = f", {len(kept)} have their entry already" if kept else ""
+    print(f"{len(pending)} of {len(cells)} cells to run{kept_text}; entries: {_shown(settings.folder)}", flush=True)
+    if not pending:
+        return run_cells([], settings.folder, 1)
+    try:
+        compile_kernels(pending)
+        with _Bar() as bar:
+            result = run_cells(pending, settings.folder, settings.processes or _num_cores(), bar.show)
+    except KeyboardInterrupt:
+        command = shlex.join([Path(sys.executable).name, *sys.argv])
+        print(f"stopped; finished cells are kept, go on with the same command: {command}", file=sys.stderr)
+        sys.exit(130)
+    print(f"{len(result.written)} cells in {result.wall_s:.0f} s", flush=True)
+    return result
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _build(settings: LeaderboardSettings, values: Mapping[str, Any]) -> None:
+    from dl2env.evaluation.leaderboard.build import build_pages
+    from dl2env.evaluation.leaderboard.selection import choose_scenarios
+
+    folders = [settings.folder]
+    if settings.is_own and settings.with_committed:
+        folders.append(COMMITTED)
+    choices = choose_scenarios(values["scenarios"], values["scenario_groups"], values["scenario_paths"])
+    board, pages = build_pages(
+        folders,
+        settings.pages,
+        choices,
+        only_chosen=settings.is_own,  # the checkout's folder is always shown whole
+        reference=settings.reference,
+        split=settings.split,
+    )
+    for item in board.set_aside:
+        print(f"not compared: {item.name}: {item.reason}", file=sys.stderr)
+    for notice in board.notices:
+        print(f"note: {notice}", file=sys.stderr)
+    for page in pages:
+        print(_shown(page))
+
+
+def _verify(settings: LeaderboardSettings, paths: Mapping[str, str]) -> None:
+    from dl2env.evaluation.leaderboard.verify import verify_entry
+
+    assert settings.verify is not None
+    sample = None if settings.sample == "all" else int(settings.sample)
+    verdict = verify_entry(Path(settings.verify), sample=sample, paths=paths, batch=settings.batch)
+    for line in verdict.lines:
+        print(line)
+    if not verdict.holds:
+        sys.exit(1)
+
+
+def _report_failures(result: RunResult, path: Path) -> None:
+    details = path / "failures.txt"
+    details.parent.mkdir(parents=True, exist_ok=True)
+    details.write_text("\n\n".join(f"{f.label}: {f.error}\n{f.details}" for f in result.failures), encoding="utf-8")
+    print(f"{len(result.failures)} cells failed (tracebacks: {details}):", file=sys.stderr)
+    for failure in result.failures:
+        print(f"  {failure.label}: {failure.error}", file=sys.stderr)
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+class _Bar:
+    """Share of the work, time gone and left, and what runs now, on stderr."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self._bar: Any = tqdm(
+            total=1.0,
+            bar_format="{percentage:3.0f}%|{bar}| {elapsed} gone, {remaining} left{postfix}",
+            dynamic_ncols=True,
+            mininterval=0.2 if sys.stderr.isatty() else 10.0,
+        )
+
+    def show(self, progress: Progress) -> None:
+        self._bar.set_postfix_str(
+            f"{progress.num_done} of {progress.num_cells} cells; {', '.join(progress.running)}", refresh=False
+        )
+        self._bar.update(max(progress.share - self._bar.n, 0.0))
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+if __name__ == "__main__":
+    command_line.run(leaderboard, "leaderboard")

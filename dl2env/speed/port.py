@@ -62,7 +62,7 @@ def speedup(old: PaiWorkloads, old_step: Breakdown, new: PaiWorkloads, new_step:
     before, after = old_step.total_s, new_step.total_s
     idle = np.where(before > 0, np.inf, 1.0)
     single = np.divide(before, after, out=idle, where=after > 0)
-    return Speedup(single, single * new.num_cnodes / old.num_cnodes)
+    return Speedup(single, single * (new.num_cnodes / old.num_cnodes))
 
 
 def port_speedup(workloads: PaiWorkloads, architecture: str, model: StepModel) -> Speedup:

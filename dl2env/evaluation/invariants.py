@@ -22,7 +22,7 @@ from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
 from dl2env.evaluation.record_invariants import check_records
 from dl2env.evaluation.replay import Replay
-from dl2env.evaluation.state_invariants import FIXED, check_state
+from dl2env.evaluation.state_invariants import FIXED, check_lists, check_state
 from dl2env.evaluation.violations import Claims, InvariantError
 from dl2env.schedulers.base import ClusterView, Observation, Scheduler, configured
 from dl2env.sim.simulator import ClusterSimulator
@@ -145,6 +145,7 @@ class _Step:
     def check(self, sim: ClusterSimulator, action: int, report: Report) -> None:
         """Compares the state after the step, and what was reported, with the replay."""
         b, replay, state = self._b, self._replay, sim.state
+        check_lists(sim, b)
         env, jobs = state.env[b], state.jobs[b, : len(replay.jobs)]
         claims = Claims(b, int(self._env["interval"]))
         self._check_progress(claims, env, jobs, report)
@@ -170,6 +171,7 @@ class _Step:
         if sim.config.estimate.kind == "fitted":
             claims.close("estimate", "normal equations", state.fit[b], replay.fit)
         if not sim.is_done[b]:
+            claims.same("placement", "pinned_server", int(env["pinned_server"]), replay.pinned)
             tasks = Replay(sim, b).tasks
             at = np.argwhere(tasks != replay.tasks)
             detail = f"server {at[0][1]} holds {tasks[*at[0][:2]]} (workers, PSs), not" if len(at) else ""

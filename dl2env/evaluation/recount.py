@@ -41,6 +41,7 @@ class Recount:
         tasks: (A, S, 2) workers and parameter servers of each active job on each server.
         jobs: (N,) JOB_DTYPE of all jobs of the episode.
         interval: Index of the present interval.
+        pinned: Server that takes the next tasks, -1 where the placement strategy decides.
     """
 
     def __init__(self, sim: ClusterSimulator, b: int) -> None:
@@ -50,17 +51,18 @@ class Recount:
         self._config = sim.config
         self._rules = sim.config.dynamics
         self._types = sim.speed.types
-        self._specs = state.specs
-        self._capacity = np.stack([state.specs["cpus"], state.specs["gpus"]], axis=1).astype(np.int64)
+        groups = sim.config.cluster.servers
+        self._gpu_kind = np.array([sim.speed.gpu_kinds.index(g.gpu_type) for g in groups for _ in range(g.count)])
+        self._capacity = np.array([(g.cpus, g.gpus) for g in groups for _ in range(g.count)], np.int64)
         self._demands = np.stack([state.demands["cpus"], state.demands["gpus"]], axis=1).astype(np.int64)
         e = b % len(state.estimate)
         self._estimate = state.estimate[e].copy()
         self._best_speed = state.best_speed[e].copy()
         self._is_measured = sim.speed.table.size > 0
-        self._pinned = int(env["pinned_server"])
+        self.pinned = int(env["pinned_server"])
         self.jobs = state.jobs[b, : int(env["num_jobs"])].copy()
         self.active: list[int] = state.active[b, : int(env["num_active"])].tolist()
-        self.tasks = np.zeros((len(self.active), len(self._specs), 2), np.int64)
+        self.tasks = np.zeros((len(self.active), len(self._capacity), 2), np.int64)
         for k, i in enumerate(self.active):
             for entry in state.entries[b, i, : int(self.jobs["num_entries"][i])]:
                 self.tasks[k, entry["server"]] += (entry["workers"], entry["ps"])
@@ -156,9 +158,9 @@ class Recount:
             return np.asarray(below_cap)
         demand = np.einsum("kr,aru->aku", KINDS, self.task_demand)
         fits = (self.free >= demand[:, :, None]).all(axis=3)  # (A, 3, S)
-        allowed = np.ones((len(self.active), len(self._specs)), np.bool_)
+        allowed = np.ones((len(self.active), len(self._capacity)), np.bool_)
         if self._rules.placement == "least_loaded_single":
-            allowed[:] = np.arange(len(self._specs)) == np.argmin(self.load)
+            allowed[:] = np.arange(len(self._capacity)) == np.argmin(self.load)
         stays = self.is_single & (self.counts.sum(axis=1) > 0)
         allowed[stays] = self.tasks[stays].sum(axis=2) > 0
         return np.asarray(below_cap & (fits & allowed[:, None]).any(axis=2))
@@ -179,8 +181,8 @@ class Recount:
         own = self.tasks[k].sum(axis=1)
         if self.is_single[k] and own.any():
             fits = fits[fits == np.argmax(own > 0)]
-        elif self._pinned >= 0:
-            fits = fits[fits == self._pinned]
+        elif self.pinned >= 0:
+            fits = fits[fits == self.pinned]
         elif self._rules.placement == "least_loaded_single":
             fits = fits[fits == np.argmin(self.load)]
         if len(fits) == 0:
@@ -256,7 +258,7 @@ class Recount:
             self.tasks[:, :, 0],
             self.tasks[:, :, 1],
             stretch=self.server_stretch,
-            gpu_kind=self._specs["gpu_kind"],
+            gpu_kind=self._gpu_kind,
             pcie_group=self._config.cluster.pcie_group,
             ideal_overlap=self._config.speed.overlap == "ideal",
         )

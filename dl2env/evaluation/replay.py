@@ -91,9 +91,9 @@ class Replay(Recount):
             self._pending_wait += (now_s - self.jobs["arrival_s"][self.next_job]) / self._rules.interval_s
             self.active.append(self.next_job)
             self.next_job += 1
-        self.tasks = np.zeros((len(self.active), len(self._specs), 2), np.int64)
+        self.tasks = np.zeros((len(self.active), len(self._capacity), 2), np.int64)
         self.forget()
-        self._pinned = -1
+        self.pinned = -1
         if self._rules.initial_bundle:
             for k, (_, max_ps) in enumerate(self.caps):
                 self.place(k, 2 if max_ps > 0 else 0)

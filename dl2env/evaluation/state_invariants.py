@@ -31,16 +31,14 @@ def check_state(sim: ClusterSimulator, envs: Sequence[int] | None = None) -> Non
     Raises:
         InvariantError: An invariant is violated.
     """
+    _check_demands(sim)
     for b in range(sim.num_envs) if envs is None else envs:
-        env = sim.state.env[b]
-        if env["num_jobs"] == 0:
+        if sim.state.env["num_jobs"][b] == 0:
             continue  # never loaded
-        claims = Claims(b, int(env["interval"]))
-        _check_void(sim, b, claims)
-        check_job_fields(sim, b, claims)
+        held = check_lists(sim, b)
         if sim.is_done[b]:
             continue
-        held = _check_entries(sim, b, claims)
+        claims = Claims(b, int(sim.state.env["interval"][b]))
         recount = Recount(sim, b)
         _check_resources(sim, b, claims, recount)
         _check_server_lists(sim, b, claims, held)
@@ -53,7 +51,33 @@ def check_state(sim: ClusterSimulator, envs: Sequence[int] | None = None) -> Non
         claims.close("observation", "obs_cluster", sim.state.obs_cluster[b], cluster, tolerance=1e-5)
 
 
-def check_job_fields(sim: ClusterSimulator, b: int, claims: Claims) -> None:
+def check_lists(sim: ClusterSimulator, b: int) -> list[dict[int, int]]:
+    """Checks what a recount starts from: the jobs' own fields and, unless the episode has ended, their lists of tasks.
+
+    Returns:
+        For each server, job -> which of the job's entries it is.
+    """
+    claims = Claims(b, int(sim.state.env["interval"][b]))
+    claims.that(bool(sim.state.mask[b, -1]), "mask", "void is not legal")
+    _check_job_fields(sim, b, claims)
+    return [] if sim.is_done[b] else _check_entries(sim, b, claims)
+
+
+def _check_demands(sim: ClusterSimulator) -> None:
+    """The demand classes of the types are what their tasks need, and count the servers that can hold them empty."""
+    state, claims = sim.state, Claims(None, None)
+    groups = sim.config.cluster.servers
+    for t, kind in enumerate(sim.speed.types):
+        worker = np.array([kind["worker_cpus"], kind["worker_gpus"]])
+        ps = np.array([kind["ps_cpus"], kind["ps_gpus"]])
+        for name, units in (("worker", worker), ("ps", ps), ("bundle", worker + ps)):
+            demand = state.demands[state.classes[t][name]]
+            fit = sum(g.count for g in groups if g.cpus >= units[0] and g.gpus >= units[1])
+            found, expected = demand.tolist(), (*units.tolist(), fit)
+            claims.same("bookkeeping", f"demand class (CPUs, GPUs, servers) of a {name} of type {t}", found, expected)
+
+
+def _check_job_fields(sim: ClusterSimulator, b: int, claims: Claims) -> None:
     """No job is lost, work is bounded by what there is to do, and times are in order."""
     state, rules = sim.state, sim.config.dynamics
     env, interval_s = state.env[b], rules.interval_s
@@ -104,10 +128,6 @@ def check_job_fields(sim: ClusterSimulator, b: int, claims: Claims) -> None:
     waited = float(((now_s - admitted) / interval_s).sum()) if env["num_decisions"] == 0 else 0.0
     claims.close("times", "waiting yet to be charged", env["pending_wait"], waited)
     claims.that(env["pending_wait"] >= 0, "times", f"negative wait {env['pending_wait']}")
-
-
-def _check_void(sim: ClusterSimulator, b: int, claims: Claims) -> None:
-    claims.that(bool(sim.state.mask[b, -1]), "mask", "void is not legal")
 
 
 def _check_entries(sim: ClusterSimulator, b: int, claims: Claims) -> list[dict[int, int]]:

@@ -168,6 +168,7 @@ def test_wheel_holds_the_library_and_its_data_only(tmp_path: Path) -> None:
     assert source <= names
     assert {name for name in names if name.endswith(".py")} == source
     data = [ROOT / "data" / "hardware.toml", *(ROOT / "data" / "job_types").glob("*.toml")]
+    data += (ROOT / "data" / "populations").glob("*.toml")
     data += (ROOT / "data" / "scenarios").glob("*.toml")
     assert {f"dl2env/{path.relative_to(ROOT)}" for path in data} <= names
     templates = [path for path in (ROOT / "dl2env" / "evaluation" / "templates").iterdir() if path.is_file()]

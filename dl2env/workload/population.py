@@ -61,17 +61,16 @@ class Population:
     """Training jobs and their features.
 
     Attributes:
-        workloads: Features of N jobs, per cNode and step; weights are trainable ones, without optimiser state.
+        workloads: Features of N jobs, per cNode and step; weights are trainable ones, without optimiser state, NaN
+            where unknown.
         provenance: Where they come from.
         optimizer_slots: (N,) values that the optimiser keeps per weight (0: plain gradient descent, 1: momentum, 2:
             Adam), or None if unknown.
-        has_weights: Whether the workloads' dense and embedding weights are known; else they are 0.
     """
 
     workloads: PaiWorkloads
     provenance: Provenance
     optimizer_slots: FloatArray | None = None
-    has_weights: bool = True
 
     def __post_init__(self) -> None:
         slots = self.optimizer_slots
@@ -84,8 +83,16 @@ class Population:
         return self.workloads.size
 
     @property
+    def has_weights(self) -> bool:
+        """Whether the weights of any job are known."""
+        return not np.isnan(self.workloads.weight_bytes).all()
+
+    @property
     def stored_weight_bytes(self) -> FloatArray | None:
-        """(N,) weights and optimiser state in bytes; None if unknown. Without slots given: the weights alone."""
+        """(N,) weights and optimiser state in bytes, NaN where unknown; None if no job's are known.
+
+        Without slots given: the weights alone.
+        """
         if not self.has_weights:
             return None
         slots = 0.0 if self.optimizer_slots is None else self.optimizer_slots
@@ -267,6 +274,8 @@ def read_population(path: str | Path) -> Population:
     table = read_population_table(path)
     columns = dict(table.columns)
     slots = columns.pop("optimizer_slots", None)
+    if _WEIGHTS & columns.keys():  # a file with one of the two says that the other kind is not there
+        columns = {name: np.zeros(table.architecture.size) for name in _WEIGHTS} | columns
     text = f"{table.architecture.size} jobs of {path}"
     if table.ignored:
         text += f"; columns that nothing reads: {', '.join(table.ignored)}"
@@ -274,7 +283,6 @@ def read_population(path: str | Path) -> Population:
         workloads=PaiWorkloads(architecture=table.architecture, **columns),
         provenance=Provenance("file", str(path), text, table.ignored),
         optimizer_slots=slots,
-        has_weights=bool(_WEIGHTS & columns.keys()),
     )
 
 
@@ -282,9 +290,12 @@ def write_population(path: str | Path, population: Population) -> None:
     """Writes the CSV file that `read_population` reads back, value for value.
 
     Raises:
-        ConfigError: The file cannot be written.
+        ConfigError: The file cannot be written, or the weights of some jobs only are unknown.
     """
     columns = _columns(population)
+    if any(np.isnan(columns[name]).any() for name in _WEIGHTS & columns.keys()):
+        row = int(np.argmax(np.isnan(population.workloads.weight_bytes)))
+        raise ConfigError(f"{path}: the weights of job {row} are unknown, others are known; leave out all or none")
     write_population_table(path, PopulationTable(columns.pop("architecture"), columns))
 
 

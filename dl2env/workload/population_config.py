@@ -227,7 +227,7 @@ def load_population_config(name_or_path: str | Path = "pai_synthetic") -> Popula
     path = Path(name_or_path)
     if path.suffix != ".toml" and path.name == str(name_or_path):
         folder = data_path("populations")
-        known = sorted(file.stem for file in folder.glob("pai_*.toml"))
+        known = sorted(file.stem for file in folder.glob("*.toml") if file.stem != "published_figures")
         if str(name_or_path) not in known:
             raise UnknownNameError("population", str(name_or_path), known)
         path = folder / f"{name_or_path}.toml"

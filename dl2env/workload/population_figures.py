@@ -170,7 +170,7 @@ def measure_figures(
     Args:
         workloads: The jobs.
         hardware: Base hardware.
-        weight_bytes: (N,) bytes of weights of each job with optimiser state; None: unknown.
+        weight_bytes: (N,) bytes of weights of each job with optimiser state; None, or NaN for a job: unknown.
         gpu: GPU kind in the hardware's catalogue.
         overlap: How the components of a step combine.
         pcie_group: Most replicas that share a server's PCIe.
@@ -233,7 +233,8 @@ def _composition(workloads: PaiWorkloads, weight_bytes: ArrayLike | None) -> dic
         "over_128_cnodes_cnode_share": weighted_mean(is_large, cnodes),
     }
     if weight_bytes is not None:
-        figures["weights_below_10gb_share"] = weighted_mean(np.asarray(weight_bytes) < LARGE_WEIGHTS_BYTES)
+        sizes = np.asarray(weight_bytes, dtype=np.float64)
+        figures["weights_below_10gb_share"] = weighted_mean(sizes[~np.isnan(sizes)] < LARGE_WEIGHTS_BYTES)
     return figures
 
 

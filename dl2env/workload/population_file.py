@@ -15,7 +15,8 @@ A comma-separated text file, UTF-8, with a header line; one job a line, all feat
 | embedding_weight_bytes | B       | optional: trainable embeddings, likewise                                |
 | optimizer_slots        | count   | optional: values the optimiser keeps per weight                         |
 
-Columns may come in any order. Others are read past and named in `PopulationTable.ignored`.
+A file with one of the two weight columns says that its jobs have no weights of the other kind; with neither, weights
+are unknown. Columns may come in any order. Others are read past and named in `PopulationTable.ignored`.
 """
 
 from __future__ import annotations

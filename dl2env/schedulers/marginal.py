@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dl2env.jit import inline_kernel
 from dl2env.schedulers.codes import MARGINAL
 from dl2env.schedulers.heuristic import (
@@ -16,6 +18,7 @@ from dl2env.schedulers.heuristic import (
     shares_server,
 )
 from dl2env.sim.decisions import is_single_server
+from dl2env.sim.noise import keyed_uniform
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
 from dl2env.sim.speeds import estimated_speed, link_stretch
 from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
@@ -145,11 +148,17 @@ def _net_gain(state, b, i, kind, weight):
 
 @inline_kernel
 def score_marginal(state, b, i, legal, params):
-    """The largest net gain; `params`: exponent of the remaining time, whether gains are per dominant share."""
+    """The largest net gain.
+
+    `params`: exponent of the remaining time, whether gains are per dominant share, spread and seed of the weights.
+    """
     rules = state.rules[0]
     job = state.jobs[b, i]
     left_s = remaining_seconds(job, state.best_speed[b % state.best_speed.shape[0], job.type])
     weight = max(left_s / rules.interval_s, 0.05) ** -params[0]
+    if params[2] > 0.0:
+        key = state.env[b].noise_key + np.uint64(params[3])
+        weight *= math.exp(params[2] * (2.0 * keyed_uniform(key, i, state.env[b].interval) - 1.0))
     best = 0.0
     best_kind = -1
     for kind in (PS, WORKER, BUNDLE):
@@ -175,11 +184,17 @@ class MarginalGainScheduler(Heuristic):
     Args:
         exponent: A job's gain is weighted by its remaining intervals at best speed to the power of minus this.
         per_share: Divide the net gain by the dominant share of the task.
+        spread: Jobs' weights are multiplied by exp(U(-spread, spread)), drawn anew for every job and interval: variants
+            to choose from for a search.
+        seed: Seed of these draws.
     """
 
     code = MARGINAL
 
-    def __init__(self, exponent: float = 0.0, per_share: bool = True) -> None:
+    def __init__(self, exponent: float = 0.0, per_share: bool = True, spread: float = 0.0, seed: int = 0) -> None:
         checked_option("marginal", "exponent", exponent, 0.0, math.inf)
-        self.name = "marginal" if exponent == 0 else f"marginal-{exponent:g}"
-        super().__init__(exponent, per_share)
+        checked_option("marginal", "spread", spread, 0.0, 10.0)
+        checked_option("marginal", "seed", seed, 0, 2**53 - 1)
+        parts = ["marginal", *([f"{exponent:g}"] if exponent else []), *([] if per_share else ["total"])]
+        self.name = "-".join([*parts, *([f"spread-{spread:g}"] if spread else [])])
+        super().__init__(exponent, per_share, spread, seed)

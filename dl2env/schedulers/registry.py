@@ -20,6 +20,7 @@ _BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
     "optimus-noisy": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "noisy", "noise": 0.1}),
     "marginal": ("dl2env.schedulers.marginal:MarginalGainScheduler", {}),
     "best-config": ("dl2env.schedulers.best_config:BestConfigScheduler", {}),
+    "search": ("dl2env.schedulers.search:SearchScheduler", {}),
     "random": ("dl2env.schedulers.random:RandomScheduler", {}),
     "void": ("dl2env.schedulers.void:VoidScheduler", {}),
     "released-drf": ("dl2env.schedulers.released:ReleasedDrf", {}),

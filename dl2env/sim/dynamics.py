@@ -228,6 +228,15 @@ def reset_envs(state, env_idx):
 
 
 @kernel
+def refill_windows(state, env_idx):
+    """Writes window, mask and observation anew."""
+    for n in range(env_idx.shape[0]):
+        b = env_idx[n]
+        fill_window(state, b)
+        write_cluster(state.obs_cluster[b], state.env[b], state.rules[0], state.servers.shape[1])
+
+
+@kernel
 def step_envs(state, actions, is_done, report):
     """One decision of each environment that is not done.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,9 @@ _MUTABLE = (
     "obs_cluster",
     "mask",
 )
+
+_OBSERVED = ("window", "obs_jobs", "obs_cluster", "mask")
+"""Of these, what depends on the size of the window."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,19 @@ class ClusterSimulator:
                 fitting.refit_estimates(self.state, ~self._is_done)
         return num_illegal
 
+    @contextmanager
+    def only(self, env_idx: Sequence[int]) -> Iterator[None]:
+        """While entered, only these environments take part in `step` and `run_intervals`."""
+        was_done = self._is_done.copy()
+        chosen = np.asarray(env_idx, dtype=np.int64)
+        self._is_done[:] = True
+        self._is_done[chosen] = was_done[chosen]
+        try:
+            yield
+        finally:
+            was_done[chosen] = self._is_done[chosen]
+            self._is_done[:] = was_done
+
     def observation(self) -> dict[str, NDArray[np.float32]]:
         """Fresh arrays `jobs` (B, J, F) and `cluster` (B, C), see `sim.features`."""
         return {"jobs": self.state.obs_jobs.copy(), "cluster": self.state.obs_cluster.copy()}
@@ -289,3 +306,20 @@ class ClusterSimulator:
         for name, values in snapshot.arrays.items():
             getattr(self.state, name)[...] = values
         self._is_done[:] = snapshot.is_done
+
+    def copy_env(self, other: ClusterSimulator, source: int, targets: NDArray[np.integer]) -> None:
+        """Puts an environment of another simulator, in its present state, into environments of this one.
+
+        Args:
+            other: A simulator of the same world and `max_jobs`; its window may differ, and is not copied.
+            source: Environment of `other`.
+            targets: Environments of this simulator to overwrite.
+        """
+        for name in _MUTABLE:
+            if name not in _OBSERVED:
+                ours, theirs = getattr(self.state, name), getattr(other.state, name)
+                if len(theirs) == other.num_envs and len(ours) == self.num_envs:
+                    ours[targets] = theirs[source]
+        self._is_done[targets] = other._is_done[source]
+        self.state.env["num_legal"][targets] = self.state.mask[targets, :-1].sum(axis=1)
+        dynamics.refill_windows(self.state, np.asarray(targets, dtype=np.int64))

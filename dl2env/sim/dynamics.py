@@ -8,7 +8,7 @@ from dl2env.jit import inline_kernel, kernel
 from dl2env.sim.decisions import decide, fill_window, is_below_cap, place
 from dl2env.sim.features import write_cluster
 from dl2env.sim.fitting import observe_speed
-from dl2env.sim.noise import keyed_uniform
+from dl2env.sim.noise import interval_noise
 from dl2env.sim.placement import BUNDLE, WORKER, can_train, clear_allocations
 from dl2env.sim.speeds import true_speed
 from dl2env.sim.state import CHECKPOINT, HOT
@@ -35,12 +35,6 @@ def scaling_seconds(job, weight_bytes, scaling_cost):
     if scaling_cost == CHECKPOINT:
         return CHECKPOINT_S + CHECKPOINT_S_PER_TASK * changed
     return 0.0
-
-
-@inline_kernel
-def interval_noise(noise_key, job, interval, speed_noise):
-    """Factor 1 + U(-speed_noise, speed_noise), a pure function of its keys: no policy can shift another's draws."""
-    return 1.0 + speed_noise * (2.0 * keyed_uniform(noise_key, job, interval) - 1.0)
 
 
 @inline_kernel

@@ -38,6 +38,8 @@ def characterize(values: dict[str, Any], path: Path) -> None:
 
     found = findings.characterize(settings)
     console = wide_console()
+    for line in report.assumptions(found):
+        console.print(f"- {line}", highlight=False, markup=False)
     for table in all_tables(found):
         print_table(console, table)
     lines = (

@@ -370,10 +370,9 @@ def _case(label: str, population: Population, model: StepModel, factor: float) -
 
 
 def _with_stored_weights(population: Population) -> PaiWorkloads:
-    """The workloads with optimiser state counted to their weights; NaN where weights are unknown."""
+    """The workloads with optimiser state counted to their weights."""
     workloads = population.workloads
-    slots: FloatArray | float = 0.0 if population.optimizer_slots is None else population.optimizer_slots
-    factor = 1.0 + slots if population.has_weights else np.nan
+    factor: FloatArray | float = 1.0 if population.optimizer_slots is None else 1.0 + population.optimizer_slots
     return dataclasses.replace(
         workloads,
         dense_weight_bytes=workloads.dense_weight_bytes * factor,

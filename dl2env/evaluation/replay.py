@@ -8,6 +8,7 @@ import numpy as np
 
 from dl2env.evaluation.recount import Counts, Matrix, Recount
 from dl2env.sim import dynamics
+from dl2env.sim.noise import interval_noise
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
 from dl2env.speed.fitted import term_matrix
@@ -124,7 +125,7 @@ class Replay(Recount):
                 continue
             if self._rules.speed_noise > 0:
                 key, share = np.uint64(self._noise_key), self._rules.speed_noise
-                speed[k] *= dynamics.interval_noise(key, i, self.interval, share)
+                speed[k] *= interval_noise(key, i, self.interval, share)
             self._observe(int(job["type"]), counts[k], float(speed[k]))
             if math.isnan(job["start_s"]):
                 job["start_s"] = now_s

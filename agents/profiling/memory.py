@@ -40,11 +40,21 @@ def _flash_backward_flops(
     return sdpa_backward_flop_count(grad, query, key, value)
 
 
-EXTRA_FLOP_FORMULAS: dict[Any, Any] = {
+def _convolution_backward_flops(
+    grad: Any, image: Any, weight: Any, *args: Any, out_shape: Any = None, **kwargs: Any
+) -> int:
+    is_transposed, needed = args[4], args[7]
+    products = 2 * prod(image if is_transposed else grad) * prod(weight[1:])
+    return products * (needed[0] + needed[1])
+
+
+FLOP_FORMULAS: dict[Any, Any] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _flash_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _flash_backward_flops,
+    aten.convolution_backward: _convolution_backward_flops,
 }
-"""Fused attention as a CPU runs it, which PyTorch's FLOP counter knows on GPUs only."""
+"""What PyTorch's FLOP counter lacks: fused attention as a CPU runs it, which it knows on GPUs only, and the gradient of
+grouped convolutions, which it counts too high by the number of groups."""
 
 # "output": as many elements as the result has; "rows": the rows that an argument's indices name; else: as many as that
 # argument has.
@@ -101,7 +111,7 @@ _NORM_REDUCTIONS = ("linalg_", "vector_norm")
 def is_compute_bound(function: Any) -> bool:
     """Whether an operator's FLOPs count rather than its bytes."""
     packet = getattr(function, "_overloadpacket", None)
-    return packet in flop_registry or packet in EXTRA_FLOP_FORMULAS
+    return packet in flop_registry or packet in FLOP_FORMULAS
 
 
 def kind_of(name: str) -> str:

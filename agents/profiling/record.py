@@ -123,8 +123,8 @@ def format_record(job_type: JobType) -> str:
     for entry in fields(JobType):
         value = getattr(job_type, entry.name)
         if entry.name != "sources" and value != entry.default:
-            is_exact = entry.name in ("batch_size", "samples_per_epoch")
-            lines.append(f"{entry.name} = {value!r}" if is_exact else f"{entry.name} = {_toml(value)}")
+            is_given = entry.name in ("batch_size", "samples_per_epoch")
+            lines.append(f"{entry.name} = {_exact(value) if is_given else _toml(value)}")
     lines += ["", "[job_type.sources]"]
     lines += [f"{key} = {_toml(text)}" for key, text in job_type.sources.items()]
     return "\n".join(lines) + "\n"
@@ -136,7 +136,11 @@ def _toml(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
     assert isinstance(value, (int, float))
-    return str(int(value)) if value == int(value) and abs(value) < 1e6 else f"{value:.6g}"
+    return _exact(value) if abs(value) < 1e6 else f"{value:.6g}"
+
+
+def _exact(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def format_catalogue(job_types: Sequence[JobType], header: str) -> str:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from agents.profiling.lookups import CutTables, TableUses, touched_rows
-from agents.profiling.memory import EXTRA_FLOP_FORMULAS, KINDS, MemoryCounter, kind_of
+from agents.profiling.memory import FLOP_FORMULAS, KINDS, MemoryCounter, kind_of
 from agents.profiling.optimizers import get_optimizer
 from agents.profiling.recurrent import FusedRecurrentLayers
 from agents.profiling.results import PHASES, PRECISIONS, StepProfile, StepSettings, Table
@@ -102,7 +102,7 @@ class _Run:
 
     def profile(self) -> StepProfile:
         tables = self._tables()
-        flop_counter = FlopCounterMode(display=False, custom_mapping=EXTRA_FLOP_FORMULAS)
+        flop_counter = FlopCounterMode(display=False, custom_mapping=FLOP_FORMULAS)
         with self._on_tensors():
             cut = {
                 id(self.parameters[t.name]): self._cut_table(self.parameters[t.name], t) for t in tables if t.is_sparse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,6 +18,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float, has_bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
+        self.mix: Callable[..., torch.Tensor] = F.scaled_dot_product_attention
         self.query = nn.Linear(width, width, bias=has_bias)
         self.key_value = nn.Linear(width, 2 * width, bias=has_bias)
         self.output = nn.Linear(width, width, bias=has_bias)
@@ -30,9 +32,7 @@ class Attention(nn.Module):
             for part in (self.query(x), *self.key_value(memory).chunk(2, dim=-1))
         )
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
-        )
+        mixed = self.mix(query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
         result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return result
 

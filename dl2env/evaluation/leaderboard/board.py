@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -113,12 +113,21 @@ class Board:
     reference: str
     split: str
     set_aside: tuple[SetAside, ...] = ()
-    notices: tuple[str, ...] = field(default=())
+    notices: tuple[str, ...] = ()
+
+    @cached_property
+    def with_reference(self) -> tuple[ScenarioBoard, ...]:
+        """Scenarios with a result of the reference."""
+        return tuple(s for s in self.scenarios if self.reference in s.labels)
 
     @cached_property
     def headline_scenarios(self) -> tuple[ScenarioBoard, ...]:
-        """Scenarios with a result of the reference."""
-        return tuple(s for s in self.scenarios if self.reference in s.labels)
+        """Scenarios that the overall ranking is over: with a result of the reference, and several workloads.
+
+        A single workload says nothing about others, so its scenario would only pretend certainty. Where no scenario has
+        more than one, all count.
+        """
+        return tuple(s for s in self.with_reference if s.num_workloads > 1) or self.with_reference
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -228,12 +237,15 @@ def build_board(
     if not scenarios:
         reasons = f"; set aside: {aside[0].name}: {aside[0].reason}" if aside else ""
         raise ConfigError(f"no entry of split {split} to show{reasons}")
-    board = Board(tuple(scenarios), reference, split, tuple(aside), tuple(notices))
-    without = [s.name for s in scenarios if reference not in s.labels]
-    if without:
-        note = f"Without a result of {reference}, and so not part of the overall ranking: {', '.join(without)}."
-        board = Board(tuple(scenarios), reference, split, tuple(aside), (*notices, note))
-    return board
+    board = Board(tuple(scenarios), reference, split, tuple(aside))
+    outside = [s for s in scenarios if s not in board.headline_scenarios]
+    for reason, names in (
+        (f"no result of {reference}", [s.name for s in outside if reference not in s.labels]),
+        ("a single workload", [s.name for s in outside if reference in s.labels]),
+    ):
+        if names:
+            notices.append(f"Not part of the overall ranking ({reason}): {', '.join(names)}.")
+    return replace(board, notices=tuple(notices))
 
 
 def _fitting(entries: Sequence[Entry], scenario_hash: str | None) -> tuple[list[Entry], list[SetAside]]:

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +97,10 @@ class Entry:
         """Number of workloads N."""
         return len(self.workload_digests)
 
-    @cached_property
-    def _columns(self) -> dict[str, NDArray[np.float64]]:
-        return {
-            name: np.broadcast_to(np.asarray(values, dtype=np.float64), (self.num_workloads,))
-            for name, values in self.per_workload.items()
-        }
-
     def values(self, metric: str) -> NDArray[np.float64]:
         """(N,) values of a metric per workload."""
-        return self._columns[metric]
+        numbers = np.asarray(self.per_workload[metric], dtype=np.float64)
+        return np.broadcast_to(numbers, (self.num_workloads,))
 
 
 def aggregate(metric: str, values: NDArray[np.float64]) -> float:

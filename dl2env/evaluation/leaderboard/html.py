@@ -38,7 +38,7 @@ def board_html(board: Board, descriptions: Mapping[str, str] | None = None) -> s
         how_to_read=HOW_TO_READ.format(reference=board.reference),
         headline=_headline(board) if board.overall is not None else None,
         unranked=[(label, board.missing(label)) for label in board.labels if board.missing(label)],
-        ratios=_ratio_table(board) if board.headline_scenarios else None,
+        ratios=_ratio_table(board) if board.with_reference else None,
         cells=_cell_table(board),
         set_aside=_set_aside_table(board) if board.set_aside else None,
         descriptions=[
@@ -96,7 +96,7 @@ def _headline(board: Board) -> Table:
 
 
 def _ratio_table(board: Board) -> Table:
-    shown = board.headline_scenarios
+    shown = board.with_reference
     ratios = {s.name: dict(zip(s.labels, s.standing().ratios(board.reference), strict=True)) for s in shown}
     ranked = [board.overall.names[k] for k in board.overall.order] if board.overall is not None else []
     rows = []

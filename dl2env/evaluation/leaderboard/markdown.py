@@ -31,7 +31,8 @@ def board_markdown(board: Board) -> str:
     if board.notices:
         parts.append("\n".join(f"- {notice}" for notice in board.notices))
     parts += _headline(board)
-    parts += ["## JCT ratio by scenario", _ratios(board)]
+    if board.with_reference:
+        parts += ["## JCT ratio by scenario", _ratios(board)]
     for scenario in board.scenarios:
         parts += [f"### {scenario.name}", _caption(scenario), _details(board, scenario)]
     if board.set_aside:
@@ -69,7 +70,7 @@ def _headline(board: Board) -> list[str]:
 
 
 def _ratios(board: Board) -> str:
-    shown = board.headline_scenarios
+    shown = board.with_reference
     ratios = {s.name: dict(zip(s.labels, s.standing().ratios(board.reference), strict=True)) for s in shown}
     ranked = [board.overall.names[k] for k in board.overall.order] if board.overall is not None else []
     labels = [*ranked, *(label for label in board.labels if label not in ranked)]

@@ -157,6 +157,7 @@
     drawIntervals(view);
     drawCdf(view);
     drawWins(view);
+    document.getElementById("view-hint").hidden = Boolean(view.quantiles);
     // The table below follows, if it has that scenario.
     var filter = document.querySelector('[data-controls="cells"] [data-filter="scenario"]');
     if (filter) {
@@ -168,7 +169,13 @@
 
   data.views.forEach(function (view) { select.append(html("option", {}, [view.name])); });
   document.getElementById("charts").hidden = false;
-  select.addEventListener("input", show);
+  // The choice is part of the address, so that a link can lead to a scenario.
+  var wanted = decodeURIComponent(location.hash.replace(/^#show=/, ""));
+  if (views.has(wanted)) select.value = wanted;
+  select.addEventListener("input", function () {
+    history.replaceState(null, "", "#show=" + encodeURIComponent(select.value));
+    show();
+  });
   show();
   var waiting = 0;
   window.addEventListener("resize", function () {

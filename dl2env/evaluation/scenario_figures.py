@@ -125,7 +125,7 @@ def _pair(found: Mapping[str, Mapping[str, Any]], key: str, digits: int, scale: 
 
 
 def _cell(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
 
 
 def replace_figures(page: str, table: str) -> str:

@@ -56,7 +56,7 @@ def read_content(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, An
     if parent is None:
         return {"seed": 0, **own}
     base = read_content(_path_of(path, parent), (*extended_by, path.resolve()))
-    return _merged(path, base, own)
+    return _merged(base, own)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -157,14 +157,11 @@ def _path_of(path: Path, parent: Any) -> Path:
     return data_path("scenarios", f"{parent}.toml")
 
 
-def _merged(path: Path, base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(base["config"])
     changed = flatten(own["config"])
-    try:
-        for key, value in changed.items():
-            set_value(config, key, value)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: config: {error}") from error
+    for key, value in changed.items():
+        set_value(config, key, value)
     splits = {split: {**base["split"].get(split, {}), **own["split"].get(split, {})} for split in SPLITS}
     inherited = [leaf for leaf in _leaves(base) if leaf not in _leaves(own)]
     sources = {key: text for key, text in base["sources"].items() if _covers_any(key, inherited)}

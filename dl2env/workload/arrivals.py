@@ -112,9 +112,9 @@ def bursty_arrivals(
     """
     f, q = config.burst_factor, config.burst_share
     calm_rate = config.rate_per_interval / interval_s / (1.0 + q * (f - 1.0))
-    targets = rng.standard_exponential(num_jobs).cumsum()
     # States have a generator of their own, so that further jobs extend the same sequence.
     states = np.random.Generator(np.random.PCG64(rng.integers(2**63, size=2).tolist()))
+    targets = rng.standard_exponential(num_jobs).cumsum()
     starts_in_burst = states.random() < q
     mean_s = np.array([config.burst_s, config.burst_s * (1.0 - q) / q])  # of a burst and of a calm
     rate = np.array([f * calm_rate, calm_rate])

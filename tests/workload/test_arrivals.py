@@ -44,13 +44,14 @@ def test_poisson_gaps_are_exponential() -> None:
     st.floats(0.01, 100.0),
     st.floats(0.0, 0.99),
     st.floats(0.0, 2.0),
+    st.tuples(st.floats(1.0, 1e4), st.floats(1e-3, 0.999), st.floats(1.0, 1e6)),
     st.integers(0, 2**32),
 )
 @settings(max_examples=150)
 def test_times_are_sorted_and_repeatable(
-    kind: str, num_jobs: int, rate: float, swing: float, sd: float, seed: int
+    kind: str, num_jobs: int, rate: float, swing: float, sd: float, burst: tuple[float, float, float], seed: int
 ) -> None:
-    config = ArrivalConfig(kind=kind, rate_per_interval=rate, diurnal_swing=swing, diurnal_sd=sd)  # type: ignore[arg-type]
+    config = ArrivalConfig(kind, rate, swing, sd, *burst)  # type: ignore[arg-type]
     arrival_s = draw_arrivals(rng(seed), num_jobs, config, INTERVAL_S)
     assert arrival_s.shape == (num_jobs,)
     assert np.isfinite(arrival_s).all() and arrival_s[0] >= 0.0
@@ -115,3 +116,52 @@ def test_diurnal_without_variation_is_poisson() -> None:
     _, variation, lag_1 = diurnal_statistics(40.0, 100, diurnal_swing=0.0, diurnal_sd=0.0)
     assert variation == pytest.approx(40.0**-0.5, rel=0.05)
     assert abs(lag_1) < 0.05
+
+
+BURSTY = {"kind": "bursty", "rate_per_interval": 3.0, "burst_factor": 10.0, "burst_share": 0.2, "burst_s": 1800.0}
+
+
+def bursty_counts(hours: float, num_episodes: int, **changes: float) -> NDArray[np.int64]:
+    """Arrivals up to a time, in many episodes."""
+    config = ArrivalConfig(**{**BURSTY, **changes})  # type: ignore[arg-type]
+    source = rng(4)
+    episodes = [draw_arrivals(source, 400, config, INTERVAL_S) for _ in range(num_episodes)]
+    assert min(arrival_s[-1] for arrival_s in episodes) > hours * 3600
+    return np.array([(arrival_s < hours * 3600).sum() for arrival_s in episodes])
+
+
+@pytest.mark.parametrize("hours", [0.5, 4.0])
+def test_bursty_mean_and_dispersion(hours: float) -> None:
+    """The mean is the stated rate from time 0 on; the variance is the one that the docstring gives."""
+    counts = bursty_counts(hours, 5000)
+    t = hours * 3600 / INTERVAL_S
+    calm = 3.0 / (1 + 0.2 * 9)
+    a, k = 0.2 * 0.8 * (9 * calm) ** 2, INTERVAL_S / (1800.0 * 0.8)
+    variance = 3.0 * t + 2 * a * (t / k - (1 - np.exp(-k * t)) / k**2)
+    assert counts.mean() == pytest.approx(3.0 * t, abs=4 * (variance / 5000) ** 0.5)
+    assert counts.var() == pytest.approx(variance, rel=0.1)
+    assert counts.var() / counts.mean() > (3.0 if hours < 1 else 10.0)  # Poisson: 1
+
+
+def test_bursts_bring_their_share_of_the_jobs() -> None:
+    """In a long episode, the busiest fifth of the time brings f q / (1 + q (f - 1)) of the jobs, 71 %."""
+    config = ArrivalConfig(**{**BURSTY, "burst_s": 50 * INTERVAL_S, "rate_per_interval": 30.0})  # type: ignore[arg-type]
+    arrival_s = draw_arrivals(rng(1), 1_000_000, config, INTERVAL_S)
+    counts = np.sort(np.bincount((arrival_s // INTERVAL_S).astype(np.int64)))[::-1]
+    is_busy = counts > 50  # rates are 10.7 and 107 per interval
+    assert is_busy.mean() == pytest.approx(0.2, abs=0.05)
+    assert counts[is_busy].mean() == pytest.approx(10 * 30 / 2.8, rel=0.02)
+    assert counts[~is_busy].mean() == pytest.approx(30 / 2.8, rel=0.05)
+
+
+def test_bursts_of_the_same_rate_are_a_poisson_process() -> None:
+    config = ArrivalConfig(**{**BURSTY, "burst_factor": 1.0})  # type: ignore[arg-type]
+    gaps = np.diff(draw_arrivals(rng(), 200_000, config, INTERVAL_S), prepend=0.0)
+    assert gaps.mean() == pytest.approx(400.0, rel=0.01)
+    assert gaps.std() == pytest.approx(400.0, rel=0.01)
+
+
+def test_more_bursty_jobs_extend_the_same_sequence() -> None:
+    config = ArrivalConfig(**BURSTY)  # type: ignore[arg-type]
+    few, many = (draw_arrivals(rng(7), n, config, INTERVAL_S) for n in (20, 500))
+    np.testing.assert_array_equal(few, many[:20])

@@ -19,7 +19,7 @@ from dl2env.config import (
     TraceConfig,
     WorkloadConfig,
 )
-from dl2env.errors import ConfigError
+from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.workload.generator import (
     STREAMS,
     EpisodeStreams,
@@ -102,6 +102,36 @@ def test_durations_are_met_at_the_reference_speed() -> None:
     np.testing.assert_array_equal(workload.samples_per_epoch, [TYPES[t].samples_per_epoch for t in workload.type_idx])
     shares = np.bincount(workload.type_idx, minlength=8) / 4000
     np.testing.assert_allclose(shares, 1 / 8, atol=0.02)
+
+
+def test_active_types_are_drawn_from_the_whole_catalogue() -> None:
+    """Only they come, with equal odds; their indices stay those of the catalogue, whatever the order of the names."""
+    names = ("wlm", "vgg-16", "seq2seq")
+    chosen = source(WorkloadConfig(num_jobs=6000, active_types=names))(0, 0, 0)
+    assert chosen.type_names == tuple(job_type.name for job_type in TYPES)
+    indices = sorted(chosen.type_names.index(name) for name in names)
+    counts = np.bincount(chosen.type_idx, minlength=8)
+    assert np.flatnonzero(counts).tolist() == indices
+    np.testing.assert_allclose(counts[indices] / 6000, 1 / 3, atol=0.02)
+    assert chosen.digest() == source(WorkloadConfig(num_jobs=6000, active_types=names[::-1]))(0, 0, 0).digest()
+    everything = source(WorkloadConfig(num_jobs=50, active_types=chosen.type_names))(0, 0, 0)
+    assert everything.digest() == source(WorkloadConfig(num_jobs=50))(0, 0, 0).digest()
+
+
+def test_unknown_active_types_are_named() -> None:
+    with pytest.raises(UnknownNameError, match="workload.active_types 'vgg'; choose one of: .*vgg-16"):
+        source(WorkloadConfig(active_types=("vgg",)))
+
+
+def test_replayed_jobs_get_active_types_only(tmp_path: Path) -> None:
+    path = tmp_path / "philly.csv"
+    rows = [f"2017-10-{1 + i // 24:02d} {i % 24:02d}:00:00,600,1,600,vc" for i in range(200)]
+    path.write_text("\n".join(["timestamp,duration,num_gpus,gpu_time,cluster", *rows]) + "\n")
+    trace = TraceConfig(str(path), format="philly")
+    workload = WorkloadConfig(active_types=("inception-bn", "wlm"), num_jobs=200, trace=trace)
+    jobs = build_workload_source(EnvConfig(workload=workload))(0, 0, 0)
+    assert {jobs.type_names[t] for t in jobs.type_idx} == {"inception-bn", "wlm"}
+    assert jobs.type_names == tuple(job_type.name for job_type in TYPES)
 
 
 def test_epoch_error_range() -> None:

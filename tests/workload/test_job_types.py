@@ -83,13 +83,26 @@ def test_pai_traffic_is_three_and_a_half_times_the_trainable_bytes() -> None:
         assert types[name].weight_traffic_bytes == pytest.approx(3.5 * types[name].weight_bytes, rel=0.005)
 
 
-@pytest.mark.parametrize("name", ["dl2", "pai"])
+@pytest.mark.parametrize("name", ["dl2", "pai", "pai-mixed"])
 def test_every_catalogue_value_has_a_source(name: str) -> None:
     for job_type in load_job_types(name):
         for field in dataclasses.fields(job_type):
             value = getattr(job_type, field.name)
             if field.name not in ("name", "sources") and value not in (None, 0, False):
                 assert job_type.sources.get(field.name), f"{job_type.name}.{field.name}"
+
+
+def test_mixed_catalogue_differs_from_pai_in_global_batches_only() -> None:
+    """Models of dense weights keep the global batch of 8 replicas; everything else is as in `pai`."""
+    plain = {t.name: t for t in load_job_types("pai")}
+    for job_type in load_job_types("pai-mixed"):
+        expected = plain.pop(job_type.name)
+        if job_type.name in ("resnet50", "nmt", "bert"):
+            work = ("batch_size", "flops", "memory_bytes", "input_bytes")
+            scaled = {field: 8 * getattr(expected, field) for field in work}
+            expected = dataclasses.replace(expected, synchronous=True, **scaled)
+        assert job_type == expected
+    assert plain == {}
 
 
 def test_include_keeps_the_catalogue_order(catalogue: Path) -> None:

@@ -140,10 +140,10 @@ def _solve(columns: FloatArray, step_s: FloatArray, weights: FloatArray, prior: 
     scaled = columns * (np.sqrt(weights) / step_s)[:, None]
     gram, rhs = scaled.T @ scaled, scaled.T @ np.sqrt(weights)
     if prior is not None:
-        known = prior > 0
-        inverse = np.divide(1.0, prior, out=np.zeros_like(prior), where=known)
-        gram = gram + np.diag(_PRIOR_WEIGHT * inverse**2)
-        rhs = rhs + _PRIOR_WEIGHT * inverse
+        # A wrong prior costs what a step time would that is wrong by as many seconds.
+        strength = np.where(prior > 0, _PRIOR_WEIGHT * float((1.0 / step_s**2).mean()), 0.0)
+        gram = gram + np.diag(strength)
+        rhs = rhs + strength * prior
     return np.asarray(nnls_gram(np.ascontiguousarray(gram), np.ascontiguousarray(rhs)))
 
 

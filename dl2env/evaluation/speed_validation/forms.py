@@ -41,9 +41,9 @@ FITTED = {
     "all_reduce": ("compute_s", "input_s", "ethernet_s", "nvlink_s", "fixed_s", "worker_cost_s"),
     "ps_worker": ("compute_s", "exchange_s", "ps_service_s", "worker_cost_s", "ps_cost_s"),
 }
-"""What is fitted. With one task of a parameter-server job per server, input cannot be told from computation, nor weights
-over PCIe and fixed cost from the workers' exchange. The network card's max(1, w / p) lies between exchange and service;
-fitted beside them it got nothing in seven of eight measured tables. Each of these counts as what it resembles."""
+"""What is fitted. With one task of a parameter-server job per server, input cannot be told from computation, nor
+weights over PCIe and fixed cost from the workers' exchange. The network card's max(1, w / p) lies between exchange and
+service; fitted beside them it got nothing in seven of eight measured tables. Each counts as what it resembles."""
 
 _OVERLAP = {  # exchange between machines against work on them
     "all_reduce": (("compute_s", "input_s", "fixed_s"), ("ethernet_s", "nvlink_s", "worker_cost_s")),

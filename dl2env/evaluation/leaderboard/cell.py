@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -257,7 +258,8 @@ def hydra_value(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     text = str(value)
     if isinstance(value, str) and not (text and set(text) <= _PLAIN and not _is_literal(text)):
-        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # Backslashes count only in front of a quotation mark, so only those are doubled.
+        return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text) + '"'
     return text
 
 

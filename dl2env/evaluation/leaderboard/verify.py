@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dl2env
-from dl2env.errors import ConfigError
+from dl2env.errors import ConfigError, Dl2EnvError
 from dl2env.evaluation.leaderboard.cell import Cell, make_cells, metric_columns, run_workloads
-from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, Entry, EntryError, read_entry
+from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, Entry, read_entry
 from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
 from dl2env.evaluation.statistics import difference_interval
 from dl2env.scenarios import Scenario
@@ -136,7 +136,7 @@ def _cell(entry: Entry, paths: Mapping[str, Any] | None, batch: int) -> Cell:
             batch=batch,
             trim=entry.trim,
         )
-    except (ConfigError, EntryError) as error:
+    except Dl2EnvError as error:
         raise ConfigError(f"{entry.scheduler} on {entry.scenario} cannot be run here: {error}") from error
     return cell
 

@@ -1,0 +1,43 @@
+"""Schedulers that misbehave, for cells that fail or do not end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Broken:
+    """Raises."""
+
+    name = "broken"
+
+    def act(self, observation: Any, action_mask: NDArray[np.bool_], view: Any) -> NDArray[np.int64]:
+        raise RuntimeError("out of\norder")
+
+
+class Sleepy:
+    """Takes a while for each decision."""
+
+    name = "sleepy"
+
+    def __init__(self, delay_s: float = 0.2) -> None:
+        self._delay_s = delay_s
+
+    def act(self, observation: Any, action_mask: NDArray[np.bool_], view: Any) -> NDArray[np.int64]:
+        time.sleep(self._delay_s)
+        return np.full(len(action_mask), action_mask.shape[1] - 1)
+
+
+class Drawing:
+    """Legal actions at random, from one stream for all environments: a workload's result depends on the others."""
+
+    name = "drawing"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, observation: Any, action_mask: NDArray[np.bool_], view: Any) -> NDArray[np.int64]:
+        return np.where(action_mask, self._rng.random(action_mask.shape), -1.0).argmax(axis=1)

@@ -1,0 +1,195 @@
+"""Cells: what is run, what is kept, what is in an entry, and that an entry can be verified."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl2env
+from dl2env.errors import ConfigError
+from dl2env.evaluation.leaderboard.cell import Cell, hydra_value, make_cells, run_cell
+from dl2env.evaluation.leaderboard.entry import QUANTILE_LEVELS, read_entry, write_entry
+from dl2env.evaluation.leaderboard.run import Progress, compile_kernels, pending_cells, run_cells
+from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
+from dl2env.evaluation.leaderboard.verify import verify_entry
+from dl2env.evaluation.runner import run_scheduler
+from dl2env.scenarios import get_scenario
+
+SMALL = Path(__file__).with_name("small-v1.toml")
+
+
+def cells(*schedulers: Any, scenario: str = str(SMALL), **kwargs: Any) -> list[Cell]:
+    options = {"num_workloads": 4, **kwargs}
+    return make_cells(choose_schedulers(list(schedulers), {}), choose_scenarios([scenario], {}), **options)
+
+
+def test_an_entry_holds_what_the_runner_measured() -> None:
+    (cell,) = cells("drf")
+    entry = run_cell(cell)
+    scenario = get_scenario(SMALL)
+    workloads = scenario.workloads("test", 4)
+    result = run_scheduler(cell.scheduler.build(), scenario.config, workloads)
+    for metric in ("mean_jct_s", "p99_jct_s", "max_rho", "gpu_hours", "num_decisions"):
+        assert entry.values(metric) == pytest.approx(result.values(metric), rel=1e-5)
+    assert entry.metrics["mean_jct_s"] == pytest.approx(result.values("mean_jct_s").mean(), rel=1e-5)
+    assert entry.workload_digests == tuple(w.digest()[:16] for w in workloads)
+    jct_s = np.concatenate([r.jct_s for r in result.records])
+    assert entry.jct_quantiles_s == pytest.approx(np.quantile(jct_s, QUANTILE_LEVELS), rel=1e-5)
+    assert entry.scenario_hash == scenario.hash() and entry.scenario == "small-v1"
+    assert entry.version == dl2env.__version__ and entry.versions["numpy"] == np.__version__
+    assert entry.seeds == {"workloads": scenario.seed, "scheduler": None}
+
+
+def test_fixed_workloads_limit_the_number() -> None:
+    (cell,) = cells("void", scenario="toy-v1", num_workloads=50)
+    assert (cell.num_workloads, cell.num_jobs, cell.num_servers) == (1, 2, 2)
+    assert run_cell(cell).num_workloads == 1
+
+
+def test_trimmed_averages() -> None:
+    (whole,), (cut,) = cells("drf"), cells("drf", trim=(0.2, 0.2))
+    a, b = run_cell(whole), run_cell(cut)
+    assert b.trim == (0.2, 0.2) and a.metrics["mean_jct_s"] != b.metrics["mean_jct_s"]
+    assert a.metrics["gpu_hours"] == b.metrics["gpu_hours"]
+    scenario = get_scenario(SMALL)
+    result = run_scheduler(cut.scheduler.build(), scenario.config, scenario.workloads("test", 4))
+    assert b.values("mean_jct_s") == pytest.approx([r.jct_s[1:4].mean() for r in result.records], rel=1e-5)
+
+
+def test_finished_cells_are_kept_and_others_run(tmp_path: Path) -> None:
+    first = cells("drf", "void")
+    seen: list[Progress] = []
+    result = run_cells(first, tmp_path, 2, seen.append)
+    assert {path.stem for path in result.written} == {"drf", "void"} and result.failures == []
+    assert seen[-1].share == pytest.approx(1.0) and seen[-1].num_done == seen[-1].num_cells == 2
+    assert [p.share for p in seen] == sorted(p.share for p in seen)
+    again = run_cells(first, tmp_path, 2)
+    assert (again.written, len(again.kept)) == ([], 2)
+    changes = {
+        "fewer workloads": (cells("drf", "void", num_workloads=2), 0),
+        "more workloads": (cells("drf", "void", num_workloads=5), 2),
+        "one more scheduler": (cells("drf", "void", "fifo"), 1),
+        "other options": (cells({"name": "drf", "options": {"ps_per_worker": 2.0}, "label": "drf"}, "void"), 1),
+        "another split": (cells("drf", "void", split="validation"), 2),
+        "trimmed": (cells("drf", "void", trim=(0.1, 0.0)), 2),
+        "another world": ([replace(cell, scenario_hash="b" * 64) for cell in first], 2),
+        "other code": ([replace(cell, code="d" * 16) for cell in first], 2),
+    }
+    for what, (wanted, count) in changes.items():
+        assert len(pending_cells(wanted, tmp_path)[0]) == count, what
+    first[0].path(tmp_path).write_text('{"schema": ')  # damaged: made again
+    assert [cell.label for cell in pending_cells(first, tmp_path)[0]] == ["drf on small-v1"]
+
+
+def test_heavy_cells_come_first(tmp_path: Path) -> None:
+    mixed = [*cells("void", scenario="toy-v1"), *cells("void"), *cells("tests.schedulers.own:LongestQueue")]
+    assert [cell.label for cell in pending_cells(mixed, tmp_path)[0]] == [
+        "longest-queue on small-v1",
+        "void on small-v1",
+        "void on toy-v1",
+    ]
+
+
+def test_a_failing_cell_is_reported_and_stops_no_other(tmp_path: Path) -> None:
+    broken = {"name": "tests.evaluation.leaderboard.odd_schedulers:Broken", "label": "broken"}
+    compile_kernels(cells(broken))  # raises nothing
+    result = run_cells(cells(broken, "void"), tmp_path, 1)
+    assert [path.stem for path in result.written] == ["void"]
+    (failure,) = result.failures
+    assert failure.label == "broken on small-v1" and failure.error == "RuntimeError: out of order"
+    assert "odd_schedulers.py" in failure.details
+
+
+def test_commands_make_the_entry_again() -> None:
+    (cell,) = cells({"name": "optimus", "options": {"estimate": "noisy", "noise": 0.2}}, split="validation")
+    assert cell.command() == (
+        "python scripts/leaderboard.py 'schedulers=[{name: optimus,options: {estimate: noisy,noise: 0.2},"
+        f"label: \"optimus(estimate=noisy, noise=0.2)\"}}]' 'scenarios=[{SMALL}]' num_workloads=4 split=validation"
+    )
+    (plain,) = cells("drf", scenario="toy-v1")
+    assert plain.command() == "python scripts/leaderboard.py 'schedulers=[drf]' 'scenarios=[toy-v1]' num_workloads=1"
+
+
+def test_values_as_hydra_reads_them() -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parser = OverridesParser.create()
+    for value in ("a", "1", "1e3", "null", "True", "a b", 'q"u\\o', "m.n:C", "", 1, 2.5, None, True, ["x", {"y": "é"}]):
+        assert parser.parse_override(f"key={hydra_value(value)}").value() == value
+
+
+def test_wrong_numbers() -> None:
+    with pytest.raises(ConfigError, match="num_workloads=0"):
+        cells("drf", num_workloads=0)
+
+
+@pytest.fixture(scope="module")
+def drf_entry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (cell,) = cells("drf", scenario="dl2-small-v1", num_workloads=3)
+    return write_entry(tmp_path_factory.mktemp("entries") / "drf.json", run_cell(cell))
+
+
+def test_a_right_entry_holds(drf_entry: Path) -> None:
+    verdict = verify_entry(drf_entry, sample=2)
+    assert verdict.holds and "2 of 3 workloads run again, all metrics are the same" in verdict.lines[0]
+    assert "3 of 3" in verify_entry(drf_entry, sample=None).lines[0]
+
+
+def altered(path: Path, folder: Path, **changes: Any) -> Path:
+    return write_entry(folder / "altered.json", replace(read_entry(path), **changes))
+
+
+def test_a_wrong_entry_does_not_hold(drf_entry: Path, tmp_path: Path) -> None:
+    entry = read_entry(drf_entry)
+    better = [0.999 * value for value in entry.values("mean_jct_s")]
+    path = altered(
+        drf_entry,
+        tmp_path,
+        per_workload={**entry.per_workload, "mean_jct_s": better},
+        metrics={**entry.metrics, "mean_jct_s": float(np.mean(better))},
+    )
+    verdict = verify_entry(path, sample=2)
+    assert not verdict.holds and "does not hold" in verdict.lines[0]
+    assert "mean_jct_s: 2 of 2 workloads differ" in verdict.lines[1]
+    assert not verify_entry(altered(drf_entry, tmp_path, scenario_hash="b" * 64)).holds
+    assert not verify_entry(altered(drf_entry, tmp_path, workload_digests=("a", "b", "c"))).holds
+
+
+def test_code_and_version_are_noted(drf_entry: Path, tmp_path: Path) -> None:
+    assert "made with other code" in verify_entry(altered(drf_entry, tmp_path, code_digest="x"), sample=1).lines[-1]
+    assert "made with dl2env 0.0.1" in verify_entry(altered(drf_entry, tmp_path, version="0.0.1"), sample=1).lines[-1]
+    with pytest.raises(ConfigError, match="cannot be run here: unknown scheduler 'gone'"):
+        verify_entry(altered(drf_entry, tmp_path, scheduler_name="gone"))
+
+
+def test_a_scheduler_that_draws_holds_within_chance(tmp_path: Path) -> None:
+    (cell,) = cells("tests.evaluation.leaderboard.odd_schedulers:Drawing", num_workloads=8)
+    entry = run_cell(cell)
+    path = write_entry(tmp_path / "drawing.json", entry)
+    files = {"small-v1": str(SMALL)}
+    whole = verify_entry(path, sample=None, paths=files)
+    assert whole.holds and "all metrics are the same" in whole.lines[0]  # same seed, same batch
+    some = verify_entry(path, sample=5, paths=files)
+    assert some.holds and "within chance" in some.lines[0]
+    halved = [0.5 * value for value in entry.values("mean_jct_intervals")]
+    wrong = altered(
+        path,
+        tmp_path,
+        per_workload={**entry.per_workload, "mean_jct_intervals": halved},
+        metrics={**entry.metrics, "mean_jct_intervals": float(np.mean(halved))},
+    )
+    assert not verify_entry(wrong, sample=5, paths=files).holds
+
+
+def test_a_scenario_of_ones_own_is_verified_by_its_file(tmp_path: Path) -> None:
+    (cell,) = cells("void")
+    path = write_entry(tmp_path / "void.json", run_cell(cell))
+    assert json.loads(path.read_text())["scenario"] == "small-v1"
+    assert verify_entry(path, paths={"small-v1": str(SMALL)}).holds
+    with pytest.raises(ConfigError, match="unknown scenario 'small-v1'"):
+        verify_entry(path)

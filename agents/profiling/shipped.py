@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -68,15 +68,19 @@ SHIPPED: tuple[ShippedModel, ...] = (
 """All of them, in the order of the file."""
 
 
-def shipped_catalogue(models: Sequence[ShippedModel] = SHIPPED) -> str:
-    """Text of `data/job_types/profiled.toml`."""
+def shipped_catalogue(profile_of: Callable[[ShippedModel], StepProfile] = ShippedModel.profile) -> str:
+    """Text of `data/job_types/profiled.toml`.
+
+    Args:
+        profile_of: Where the counts come from.
+    """
     header = (
         "Well-known networks, counted from their definitions in agents/profiling/models: one training step of each.\n"
         f"Written by: {COMMAND}\n"
         "What each value means and how far to trust it: docs/profiling.md. Do not edit by hand.\n"
         f"PyTorch {torch_version()}\n"
     )
-    return format_catalogue([job_type_of(model.profile(), model.options) for model in models], header)
+    return format_catalogue([job_type_of(profile_of(model), model.options) for model in SHIPPED], header)
 
 
 def torch_version() -> str:

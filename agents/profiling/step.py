@@ -109,21 +109,18 @@ class _Run:
             }
             trained = {name: cut.get(id(parameter), parameter) for name, parameter in self.parameters.items()}
             optimizer = self._optimizer(list(trained.values()))
+            with self.memory, flop_counter, CutTables(cut, wraps_indices=self.fake is None):
+                self.memory.phase = "forward"
+                loss = self._forward()
+                flops = {"forward": flop_counter.get_total_flops()}
+                self.memory.phase = "backward"
+                self._backward(loss)
+                flops["backward"] = flop_counter.get_total_flops() - flops["forward"]
+            optimizer.step()  # makes its state
             with self.memory, flop_counter:
-                with CutTables(cut, wraps_indices=self.fake is None):
-                    self.memory.phase = "forward"
-                    loss = self._forward()
-                    flops = {"forward": flop_counter.get_total_flops()}
-                    self.memory.phase = "backward"
-                    self._backward(loss)
-                    flops["backward"] = flop_counter.get_total_flops() - flops["forward"]
-                with self.memory.paused():
-                    optimizer.step()  # makes its state
-                before = flop_counter.get_total_flops()
                 self.memory.phase = "optimizer"
                 optimizer.step()
-                self.memory.phase = None
-                flops["optimizer"] = flop_counter.get_total_flops() - before
+                flops["optimizer"] = flop_counter.get_total_flops()
         return self._summary(tables, trained, optimizer, flops)
 
     # What the step is run on ---------------------------------------------------------------------------------------

@@ -134,8 +134,8 @@ def _short(error: BaseException) -> str:
 @contextmanager
 def _user_folders(path: str) -> Iterator[None]:
     """Lets user code import what lies in the working directory, or beside its file, as running it would."""
-    file, _, _ = path.partition(".py")
-    folder = str(Path(f"{file}.py").resolve().parent) if _is_file(path) else str(Path.cwd())
+    file, _ = _file_and_name(path)
+    folder = str(Path.cwd() if file is None else file.resolve().parent)
     sys.path.insert(0, folder)
     try:
         yield
@@ -143,21 +143,25 @@ def _user_folders(path: str) -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def _is_file(path: str) -> bool:
-    return path.endswith(".py") or ".py:" in path
+def _file_and_name(path: str) -> tuple[Path | None, str]:
+    """File and function of `file.py` or `file.py:factory`; None and the function of an import path."""
+    if path.endswith(".py"):
+        return Path(path), DEFAULT_FACTORY
+    place, _, name = path.rpartition(":") if ":" in path else (path, "", "")
+    return (Path(place) if place.endswith(".py") else None), name
 
 
 def _factory(path: str) -> Callable[..., Any]:
-    if _is_file(path):
-        file, _, name = path.rpartition(":") if ".py:" in path else (path, "", DEFAULT_FACTORY)
-        module = _module_of_file(path, Path(file))
+    file, name = _file_and_name(path)
+    if file is not None:
+        module = _module_of_file(path, file)
     else:
-        module_name, _, name = path.partition(":")
+        module_name = path.rpartition(":")[0]
         if not all(part.isidentifier() for part in (*module_name.split("."), name)):
             raise ConfigError(f"{path}: no import path; write package.module:factory or file.py:factory")
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:
+        except Exception as error:  # whatever the user's code raises
             raise ConfigError(
                 f"{path}: cannot be imported ({_short(error)}); write package.module:factory, importable from the "
                 "working directory"

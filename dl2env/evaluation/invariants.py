@@ -13,41 +13,50 @@ with the simulator's kernels. That costs milliseconds per decision, so nothing h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
+from dl2env.evaluation.interval_invariants import GIVEN, Interval
 from dl2env.evaluation.record_invariants import check_records
 from dl2env.evaluation.replay import Replay
 from dl2env.evaluation.state_invariants import FIXED, check_lists, check_state
 from dl2env.evaluation.violations import Claims, InvariantError
-from dl2env.schedulers.base import ClusterView, Observation, Scheduler, configured
+from dl2env.schedulers.base import ClusterView, IntervalScheduler, Observation, Scheduler, configured
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS, Report
 from dl2env.workload.jobs import Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["CheckedScheduler", "InvariantChecker", "InvariantError", "check_records", "check_state", "checked"]
+__all__ = [
+    "CheckedIntervalScheduler",
+    "CheckedScheduler",
+    "InvariantChecker",
+    "InvariantError",
+    "check_records",
+    "check_state",
+    "checked",
+]
 
 REPLAYED = ("epochs_done", "start_s", "finish_s", "gpu_s", "intervals_run", "num_resizes", "last_workers", "last_ps")
-GIVEN = ("arrival_s", "epochs", "true_epochs", "samples_per_epoch", "type")
+WATCHED = ("load", "step", "run_intervals")
 FLAGS = ("interval_ended", "is_illegal", "terminated", "truncated")
 WORK = {"epochs_done", "intervals_run", "gpu_s", "num_resizes"}
 
 
 class InvariantChecker:
-    """Checks every `load` and `step` of a simulator while it is entered as a context.
+    """Checks every `load`, `step` and `run_intervals` of a simulator while it is entered as a context.
 
     A step is compared with its replay: the decision's placement, the training of every job (speed x time), completions,
-    admissions, initial bundles and rewards. After it the whole state is checked, see `check_state`.
+    admissions, initial bundles and rewards. Of an interval that a kernel decides alone the placements are not seen; its
+    work, allocated time and counts are checked against bounds. After either the whole state is checked, see
+    `check_state`.
 
     Args:
-        sim: The simulator; its `load` and `step` are checked whoever calls them.
+        sim: The simulator; its methods are checked whoever calls them.
         every: Replay and recount one decision in so many; those that end an interval are always checked.
 
     Raises:
@@ -72,11 +81,11 @@ class InvariantChecker:
         if self.watching(self._sim) is not None:
             raise ConfigError("invariant checker: another one watches this simulator already")
         # Instance attributes shadow the methods: whoever steps this simulator is checked, and no other simulator.
-        vars(self._sim).update(step=self.step, load=self.load)
+        vars(self._sim).update({name: getattr(self, name) for name in WATCHED})
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in ("step", "load"):
+        for name in WATCHED:
             vars(self._sim).pop(name, None)
 
     def check(self, envs: Sequence[int] | None = None) -> None:
@@ -124,6 +133,21 @@ class InvariantChecker:
         self.check([b for b, step in enumerate(expected) if step is not None])
         return report
 
+    def run_intervals(self, decide: Callable[..., None], num_intervals: int, *rule: Any) -> NDArray[np.int64]:
+        """`ClusterSimulator.run_intervals`, one interval at a time, and a check after each."""
+        sim = self._sim
+        num_illegal = np.zeros(sim.num_envs, dtype=np.int64)
+        for _ in range(num_intervals):
+            live = np.flatnonzero(~sim.is_done).tolist()
+            if not live:
+                break
+            intervals = [Interval(sim, b) for b in live]
+            num_illegal += type(sim).run_intervals(sim, decide, 1, *rule)
+            for interval in intervals:
+                interval.check(sim)
+            self.check(live)
+        return num_illegal
+
     def _check_fixed(self) -> None:
         for name, values in self._fixed.items():
             claims = Claims(None, None)
@@ -138,9 +162,8 @@ class _Step:
     def __init__(self, sim: ClusterSimulator, b: int) -> None:
         self._b = b
         self._replay = Replay(sim, b)
+        self._interval = Interval(sim, b)
         self._env = sim.state.env[b].copy()
-        self._given = {name: self._replay.jobs[name].copy() for name in GIVEN}
-        self._epochs_done = self._replay.jobs["epochs_done"].copy()
 
     def check(self, sim: ClusterSimulator, action: int, report: Report) -> None:
         """Compares the state after the step, and what was reported, with the replay."""
@@ -148,7 +171,9 @@ class _Step:
         check_lists(sim, b)
         env, jobs = state.env[b], state.jobs[b, : len(replay.jobs)]
         claims = Claims(b, int(self._env["interval"]))
-        self._check_progress(claims, env, jobs, report)
+        gains = self._interval.check_forward(claims, env, jobs)
+        progress = float((gains / jobs["epochs"]).sum())
+        claims.close("work", "reported progress against the jobs' gains", report.reward_terms[b, 0], progress)
         legal = self._decide(action, sim.num_actions - 1)
         ends = action == sim.num_actions - 1 or not legal
         ends |= sim.config.dynamics.auto_advance and not replay.is_legal[replay.slots].any()
@@ -167,6 +192,7 @@ class _Step:
         claims.same("work", "num_intervals_full", int(env["num_intervals_full"]), replay.num_full)
         claims.same("jobs", "next_job", int(env["next_job"]), replay.next_job)
         claims.same("jobs", "active jobs", state.active[b, : env["num_active"]].tolist(), replay.active)
+        claims.same("reward", "waiting not charged", float(env["pending_wait"]), 0.0)
         claims.same("time", "num_decisions", int(env["num_decisions"]), int(self._env["num_decisions"]) + 1)
         if sim.config.estimate.kind == "fitted":
             claims.close("estimate", "normal equations", state.fit[b], replay.fit)
@@ -179,20 +205,6 @@ class _Step:
             claims.that(len(at) == 0, "placement", detail, replay.active[at[0][0]] if len(at) else None)
         for name, value in zip(REWARD_TERMS, report.reward_terms[b], strict=True):
             claims.close("reward", f"reward term {name}", value, replay.reward[name])
-
-    def _check_progress(self, claims: Claims, env: Any, jobs: NDArray[Any], report: Report) -> None:
-        """What needs no replay: given fields stay, nothing runs backwards, the gains make up the progress."""
-        for name in ("num_jobs", "noise_key"):
-            claims.same("fixed", name, int(env[name]), int(self._env[name]))
-        for name, values in self._given.items():
-            claims.close("fixed", name, jobs[name], values, jobs=range(len(jobs)))
-        for name in ("interval", "next_job", "num_finished", "used_cpu_s", "used_gpu_s", "num_intervals_full"):
-            claims.that(env[name] >= self._env[name], "time", f"{name} fell from {self._env[name]} to {env[name]}")
-        gains = jobs["epochs_done"] - self._epochs_done
-        for i in np.flatnonzero(gains < 0)[:1].tolist():
-            claims.that(False, "work", f"epochs_done fell by {-gains[i]:g}", i)
-        total = float((gains / jobs["epochs"]).sum())
-        claims.close("work", "reported progress against the jobs' gains", report.reward_terms[self._b, 0], total)
 
     def _decide(self, action: int, void: int) -> bool:
         """Replays the action; False when it was illegal or failed."""
@@ -246,6 +258,11 @@ class CheckedScheduler:
         """What the scheduler asks for."""
         return configured(self._scheduler, config)
 
+    def _watch(self, sim: ClusterSimulator) -> None:
+        """Checks the simulator from now on, for as long as it lives."""
+        if InvariantChecker.watching(sim) is None:
+            InvariantChecker(sim, self._every).__enter__().check()
+
     def act(self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView) -> NDArray[np.integer]:
         """The scheduler's actions; see `Scheduler.act`.
 
@@ -253,10 +270,7 @@ class CheckedScheduler:
             InvariantError: The state before the decision is wrong, or the scheduler changed it.
         """
         sim = view.simulator
-        checker = InvariantChecker.watching(sim)
-        if checker is None:
-            checker = InvariantChecker(sim, self._every).__enter__()  # for as long as the simulator lives
-            checker.check()
+        self._watch(sim)
         before: dict[str, NDArray[Any]] = dict(sim.snapshot().arrays)
         before["env"]["pinned_server"] = 0  # the one thing a scheduler may set
         is_live = ~sim.is_done
@@ -280,15 +294,29 @@ class CheckedScheduler:
         return actions
 
 
-def checked(scheduler: Scheduler, every: int = 1) -> CheckedScheduler:
+class CheckedIntervalScheduler(CheckedScheduler):
+    """The same for a scheduler that takes the decisions of whole intervals in a kernel."""
+
+    _scheduler: IntervalScheduler
+
+    def run_intervals(self, simulator: ClusterSimulator, num_intervals: int) -> NDArray[np.int64]:
+        """See `IntervalScheduler.run_intervals`."""
+        self._watch(simulator)
+        return self._scheduler.run_intervals(simulator, num_intervals)
+
+
+def checked(scheduler: Scheduler, every: int = 1, by_intervals: bool = False) -> CheckedScheduler:
     """Wraps a scheduler so that any run with it is checked: `evaluate`, `run_scheduler`, recording, an own loop.
 
     From the first decision on, the simulator behind the view is watched until it is dropped: its state before each
-    decision, that the scheduler only reads it, and each step and load (see `InvariantChecker`). The wrapper decides
-    through `act`; of a path that does not, check the records with `check_records`.
+    decision, that the scheduler only reads it, and each step and load (see `InvariantChecker`).
 
     Args:
         scheduler: The scheduler.
         every: Check one decision in so many, and those that end an interval.
+        by_intervals: Keep to the scheduler's `run_intervals` if it has one. Its decisions are then not seen, only what
+            comes of them; without it everything goes through `act`, where each can be checked.
     """
+    if by_intervals and isinstance(scheduler, IntervalScheduler):
+        return CheckedIntervalScheduler(scheduler, every)
     return CheckedScheduler(scheduler, every)

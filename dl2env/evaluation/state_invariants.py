@@ -124,9 +124,11 @@ def _check_job_fields(sim: ClusterSimulator, b: int, claims: Claims) -> None:
         return
     came = int((jobs["arrival_s"] <= now_s).sum())
     claims.same("jobs", "next_job (all that have arrived are admitted)", int(env["next_job"]), came)
-    admitted = jobs["arrival_s"][:came]
-    waited = float(((now_s - admitted) / interval_s).sum()) if env["num_decisions"] == 0 else 0.0
-    claims.close("times", "waiting yet to be charged", env["pending_wait"], waited)
+    # A step charges at once what it admits; after a load or a run of whole intervals the next step will charge it.
+    if env["num_decisions"] == 0 or env["pending_wait"] != 0.0:
+        is_new = (jobs["arrival_s"] > now_s - interval_s) | (env["num_decisions"] == 0)
+        waits = ((now_s - jobs["arrival_s"]) / interval_s)[:came][is_new[:came]]
+        claims.close("times", "waiting yet to be charged", env["pending_wait"], waits.sum())
     claims.that(env["pending_wait"] >= 0, "times", f"negative wait {env['pending_wait']}")
 
 

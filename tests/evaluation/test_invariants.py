@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dl2env.config import EstimateConfig
 from dl2env.errors import ConfigError
 from dl2env.evaluation.invariants import InvariantChecker, InvariantError, check_records, check_state, checked
 from dl2env.evaluation.runner import run_scheduler
 from dl2env.schedulers import get_scheduler
-from dl2env.schedulers.base import ClusterView
+from dl2env.schedulers.base import ClusterView, IntervalScheduler
 from dl2env.sim.simulator import ClusterSimulator, JobRecords
 from dl2env.sim.state import PACK, RULES_DTYPE, Report, State
 from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER, SpeedParameters
@@ -523,6 +524,48 @@ def test_a_scheduler_must_be_shown_the_simulators_mask() -> None:
     sim = rich_world()
     with pytest.raises(InvariantError, match="'mask'.*another mask"):
         checked(FirstLegal()).act(sim.observation(), ~sim.action_masks(), ClusterView(sim))
+
+
+INTERVAL_FAULTS = [lose_a_job, finish_without_work, start_early, turn_time_back]
+
+
+def gain_too_much(state: State) -> None:
+    job = state.jobs[0, state.active[0, 0]]
+    job["epochs_done"] += 0.5 * (job["true_epochs"] - job["epochs_done"])
+
+
+def hold_too_much(state: State) -> None:
+    state.env[0]["used_cpu_s"] *= 3.0
+
+
+def train_without_workers(state: State) -> None:
+    state.jobs[0, state.active[0, 0]]["last_workers"] = 0
+
+
+@pytest.mark.parametrize("kind", ["analytic", "measured"])
+@pytest.mark.parametrize("edit", [None, *INTERVAL_FAULTS, gain_too_much, hold_too_much, train_without_workers])
+def test_intervals_that_a_kernel_decides_are_checked(
+    edit: Callable[[State], None] | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim, drf = rich_world(kind), checked(get_scheduler("drf"), by_intervals=True)
+    assert isinstance(drf, IntervalScheduler) and not isinstance(checked(get_scheduler("drf")), IntervalScheduler)
+    assert not isinstance(checked(FirstLegal(), by_intervals=True), IntervalScheduler)
+    right = ClusterSimulator.run_intervals
+
+    def wrong(self: ClusterSimulator, *args: Any) -> NDArray[np.int64]:
+        num_illegal = right(self, *args)
+        if edit is not None:
+            edit(self.state)
+        return num_illegal
+
+    monkeypatch.setattr(ClusterSimulator, "run_intervals", wrong)
+    if edit is None:
+        drf.run_intervals(sim, 1000)
+        assert sim.is_done.all()
+        check_records(sim.records(0), workload(sim, JOBS, noise_key=3), sim.config)
+    else:
+        with pytest.raises(InvariantError):
+            drf.run_intervals(sim, 1000)
 
 
 def test_one_of_many_checkers_is_enough() -> None:

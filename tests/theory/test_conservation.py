@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dl2env.config import DynamicsConfig, EnvConfig
+from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
 from dl2env.evaluation.invariants import InvariantChecker, check_records, checked
 from dl2env.evaluation.metrics import completion_times, mean_jobs_in_system
+from dl2env.evaluation.runner import run_scheduler
 from dl2env.schedulers import get_scheduler, scheduler_names
-from dl2env.schedulers.base import ClusterView, configured
+from dl2env.schedulers.base import ClusterView, IntervalScheduler, configured
 from dl2env.schedulers.released import released_config
 from dl2env.sim.simulator import ClusterSimulator, JobRecords
 from dl2env.sim.state import REWARD_TERMS
@@ -21,6 +22,7 @@ from dl2env.speed.parameters import SpeedParameters
 from dl2env.workload.jobs import Workload
 from tests.evaluation.fakes import small_scenario
 from tests.sim.random_cases import random_config, random_parameters, random_workload
+from tests.theory.worlds import accepting
 
 JCT = REWARD_TERMS.index("jct")
 
@@ -66,6 +68,24 @@ def test_every_scheduler_keeps_every_invariant(name: str) -> None:
             check_records(records, workload, config if sim.is_done[b] else None, env=b)
             if sim.is_done[b]:
                 check_littles_law(records, float(waited[b]) * config.dynamics.interval_s)
+        if isinstance(get_scheduler(name), IntervalScheduler) and name != "search":  # its cost is that of many runs
+            check_whole_intervals(name, ClusterSimulator(config, 2, speed=speed), workloads, sim)
+
+
+def check_whole_intervals(
+    name: str, sim: ClusterSimulator, workloads: list[Workload], stepwise: ClusterSimulator
+) -> None:
+    """Invariants hold when a kernel takes all decisions, and the jobs finish when they did step by step."""
+    scheduler = get_scheduler(name)
+    assert isinstance(scheduler, IntervalScheduler)
+    with InvariantChecker(sim):
+        sim.load(range(2), workloads)
+        scheduler.run_intervals(sim, 10_000)
+    assert sim.is_done.all()
+    for b, workload in enumerate(workloads):
+        check_records(sim.records(b), workload, sim.config, env=b)
+        if stepwise.is_done[b]:
+            np.testing.assert_allclose(sim.records(b).finish_s, stepwise.records(b).finish_s, rtol=1e-9)
 
 
 def check_littles_law(records: JobRecords, waited_s: float) -> None:
@@ -117,25 +137,17 @@ def test_littles_law_of_two_jobs_by_hand() -> None:
         check_littles_law(dataclasses.replace(records, finish_s=records.finish_s + 1.0), 300.0)
 
 
-def generated(name: str) -> tuple[EnvConfig, list[Workload]]:
-    scenario = small_scenario()
-    config = scenario.config
-    if name.startswith("released"):
-        pytest.skip("insists on the faithful mode; see the random worlds")
-    return config, scenario.workloads("test", 2)
-
-
-@pytest.mark.parametrize("name", scheduler_names())
-def test_work_and_jobs_of_a_generated_world_are_conserved(name: str) -> None:
-    from dl2env.evaluation.runner import run_scheduler
-
-    config, workloads = generated(name)
-    result = run_scheduler(get_scheduler(name), config, workloads)
+@pytest.mark.parametrize("name", accepting(scheduler_names(), small_scenario().config))
+def test_what_kernels_decide_alone_is_conserved_too(name: str) -> None:
+    config, workloads = small_scenario().config, small_scenario().workloads("test", 2)
+    result = run_scheduler(checked(get_scheduler(name), by_intervals=True), config, workloads)
     for workload, records, metrics in zip(workloads, result.records, result.metrics, strict=True):
-        check_records(records, workload, result.config)
+        check_records(records, workload, config)
         done = np.isfinite(records.finish_s)
         assert done.sum() + metrics.num_unfinished == workload.num_jobs
         np.testing.assert_array_equal(records.epochs_done[done], workload.true_epochs[done])
         assert 0.0 < metrics.gpu_utilisation <= 1.0 and 0.0 < metrics.cpu_utilisation <= 1.0
-        rules: DynamicsConfig = config.dynamics
-        assert metrics.num_intervals <= rules.max_intervals
+    # The same as when every decision is asked for, and checked.
+    if name != "search":  # its cost is that of many runs
+        stepwise = run_scheduler(checked(get_scheduler(name), every=20), config, workloads)
+        assert stepwise.metrics == result.metrics

@@ -1,12 +1,13 @@
 """Tasks in processes of their own: one that dies or is killed fails its task and no other.
 
 The processes are spawned, not forked, so that they start alike on every system. They ignore Ctrl-C, which the terminal
-sends to all: the first process decides, and ends them. If the first process dies, each ends at its next message.
+sends to all: the first process decides, and ends them. If the first process dies, so do the others.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import traceback
@@ -142,10 +143,18 @@ def _death(code: int | None) -> str:
 def _work(connection: Connection, job: Job) -> None:
     """What a process does: takes tasks and answers, until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
             index, task = connection.recv()
             connection.send(_answer(connection, job, index, task))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # whatever runs; entries are written whole or not at all
 
 
 def _answer(connection: Connection, job: Job, index: int, task: Any) -> Event:

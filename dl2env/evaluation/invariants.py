@@ -252,6 +252,7 @@ class CheckedScheduler:
     def __init__(self, scheduler: Scheduler, every: int = 1) -> None:
         self._scheduler = scheduler
         self._every = every
+        self._num_calls = 0
         self.name = scheduler.name
 
     def configure(self, config: EnvConfig) -> EnvConfig:
@@ -271,6 +272,9 @@ class CheckedScheduler:
         """
         sim = view.simulator
         self._watch(sim)
+        self._num_calls += 1
+        if (self._num_calls - 1) % self._every:
+            return self._scheduler.act(observation, action_mask, view)
         before: dict[str, NDArray[Any]] = dict(sim.snapshot().arrays)
         before["env"]["pinned_server"] = 0  # the one thing a scheduler may set
         is_live = ~sim.is_done

@@ -8,6 +8,7 @@ metric, so that a policy cannot gain by starving jobs.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float64]
 
 NO_TRIM = (0.0, 0.0)
+_CHUNK = 1_000_000  # elements of one temporary array
+
 BOUND_S = 10.0
 """Jobs shorter than this count as this long in the bounded slowdown."""
 
@@ -67,7 +70,8 @@ class IsolatedSpeeds:
     def best_within(self, type_idx: ArrayLike, capacity: ArrayLike) -> Vector:
         """(N,) samples/s of each job at its best (workers, PSs) within a share of the cluster.
 
-        Takes O(N) memory, and time for each allocation of a type that is the fastest within some share.
+        Jobs are compared with the allocations of their type that no other one dominates, a part of them at a time, so
+        memory grows with the number of jobs only.
 
         Args:
             type_idx: (N,) job types.
@@ -79,12 +83,13 @@ class IsolatedSpeeds:
         for kind in np.unique(types):
             speed = self.samples_per_s[kind]
             smallest = speed[1, 0] if speed[1, 0] > 0 or speed.shape[1] == 1 else speed[1, 1]
-            left = np.flatnonzero(types == kind)
-            best[left] = smallest
-            for fastest, demand in self._useful_allocations(int(kind)):
-                fits = (demand <= limits[left]).all(axis=1)
-                best[left[fits]] = max(fastest, smallest)
-                left = left[~fits]
+            fastest, demands = self._useful_allocations[int(kind)]
+            rows = np.flatnonzero(types == kind)
+            part = max(1, _CHUNK // max(len(fastest), 1))
+            for some in (rows[start : start + part] for start in range(0, len(rows), part)):
+                fits = np.all(demands <= limits[some, None, :], axis=2)  # (jobs, allocations), the fastest first
+                found = fastest[fits.argmax(axis=1)] if len(fastest) else 0.0
+                best[some] = np.maximum(np.where(np.any(fits, axis=1), found, 0.0), smallest)
         return best
 
     def best_per_gpu(self) -> Vector:
@@ -96,19 +101,22 @@ class IsolatedSpeeds:
         best: Vector = per_gpu.max(axis=(1, 2))
         return best
 
-    def _useful_allocations(self, kind: int) -> list[tuple[float, Vector]]:
-        """Speed and (2,) demand of a type's allocations, fastest first, without those that another one dominates."""
-        speed = self.samples_per_s[kind]
-        workers, ps = np.indices(speed.shape)
-        demand = workers[..., None] * self.worker_demand[kind] + ps[..., None] * self.ps_demand[kind]
-        demands = demand.reshape(-1, 2)
-        kept: list[tuple[float, Vector]] = []
-        for k in np.argsort(-speed, axis=None, kind="stable"):
-            if speed.flat[k] <= 0:
-                break
-            if not any((other <= demands[k]).all() for _, other in kept):
-                kept.append((float(speed.flat[k]), demands[k]))
-        return kept
+    @cached_property
+    def _useful_allocations(self) -> tuple[tuple[Vector, Vector], ...]:
+        """(K,) speeds and (K, 2) demands per type, fastest first, without allocations that another one dominates."""
+        workers, ps = np.indices(self.samples_per_s.shape[1:])
+        useful = []
+        for kind in range(len(self.samples_per_s)):
+            speed = self.samples_per_s[kind]
+            demand = workers[..., None] * self.worker_demand[kind] + ps[..., None] * self.ps_demand[kind]
+            order = np.argsort(-speed.ravel(), kind="stable")
+            speeds, demands = speed.ravel()[order], demand.reshape(-1, 2)[order]
+            kept: list[int] = []
+            for k in np.flatnonzero(speeds > 0).tolist():
+                if not (demands[kept] <= demands[k]).all(axis=1).any():
+                    kept.append(k)
+            useful.append((speeds[kept], demands[kept]))
+        return tuple(useful)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ def test_a_dash_where_nothing_could_be_measured(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scenario", "none-v1"], "unknown scenario 'none-v1'; choose one of: dl2-small-v1, toy-v1"),
-        (["--scheduler", "drff"], "unknown scheduler 'drff'; choose one of: drf,"),
+        (["--scenario", "none-v1"], "unknown scenario 'none-v1'; choose one of: bursty-v1, diurnal-v1, dl2-"),
+        (["--scheduler", "drff"], "unknown scheduler 'drff'; choose one of: "),
         (["--scheduler", "released-drf"], "scheduler 'released-drf' is for the faithful mode"),
         (["--sharing", "-1"], "cluster.link_sharing=-1.0 must lie in [0, 100]"),
         (["--noise", "1"], "dynamics.speed_noise=1.0 must lie in [0, 1)"),

@@ -72,7 +72,7 @@ def test_sweep_has_a_folder_per_run(
         (["ppo.zzz=3"], ["ppo.zzz: unknown key", "known keys: checkpoint_every, clip_range,"]),
         (["nonsense=1"], ["nonsense: unknown key", "known keys: agent, env,"]),
         (["nonsense.deep=1"], ["nonsense.deep: unknown key", "there is no group nonsense"]),
-        (["scenario=other"], ["scenario=other: unknown; choose one of: dl2-small-v1, toy-v1"]),
+        (["scenario=other"], ["scenario=other: unknown; choose one of: bursty-v1, ", " dl2-small-v1, "]),
         (["experiment=other"], ["experiment=other: unknown; choose one of: default, scratch, smoke, warmup_only"]),
         (["seed=[1"], ["seed=[1: cannot be read", "write key=value"]),
         (["seed"], ["seed: cannot be read"]),

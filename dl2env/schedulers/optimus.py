@@ -66,19 +66,28 @@ class OptimusScheduler(Heuristic):
 
     Args:
         estimate: What it knows of speeds: None (what the scenario says), `exact`, `fitted` (resource-speed functions
-            from ten probes per type and from observed speeds) or `noisy`.
+            from probes of each type and from observed speeds) or `noisy`.
         noise: Relative error of probes or estimates, see `EstimateConfig`.
+        num_probes: Probes per type (`fitted`), ten by default.
         bundle: Also consider one worker and one PS at once, which gets it over ridges of the speed surface (ours).
     """
 
     code = OPTIMUS
 
-    def __init__(self, estimate: str | None = None, noise: float = 0.0, bundle: bool = False) -> None:
+    def __init__(
+        self, estimate: str | None = None, noise: float = 0.0, bundle: bool = False, num_probes: int | None = None
+    ) -> None:
         if noise and estimate not in ("fitted", "noisy"):
             raise ConfigError("optimus: noise needs estimate=fitted or estimate=noisy")
-        self._estimate = EstimateConfig(kind=estimate, noise=noise) if estimate is not None else None  # type: ignore[arg-type]
+        if num_probes is not None and estimate != "fitted":
+            raise ConfigError("optimus: num_probes needs estimate=fitted")
+        self._estimate: EstimateConfig | None = None
+        if estimate is not None:
+            probes = {} if num_probes is None else {"num_probes": num_probes}
+            self._estimate = EstimateConfig(kind=estimate, noise=noise, **probes)  # type: ignore[arg-type]
         super().__init__(bundle)
         parts = ["optimus", *([estimate] if estimate else []), *([f"{noise:g}"] if noise else [])]
+        parts += [f"{num_probes}-probes"] if num_probes is not None else []
         self.name = "-".join([*parts, *(["bundle"] if bundle else [])])
 
     def configure(self, config: EnvConfig) -> EnvConfig:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -205,8 +206,18 @@ def moved_bytes(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     return total + sum(_tensor_bytes(tensor) for tensor in outputs)
 
 
+@cache
+def _is_composite(function: Any) -> bool:
+    """Whether an operator has no kernel of its own and consists of others."""
+    has_kernel = function.has_kernel_for_dispatch_key
+    is_composite = has_kernel(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return is_composite and not has_kernel(torch._C.DispatchKey.CPU) and not is_compute_bound(function)
+
+
 class MemoryCounter(TorchDispatchMode):
     """Adds up the bytes of memory-bound operators while it is active and `phase` is set.
+
+    Enter it after PyTorch's FLOP counter: that one takes operators apart that have a kernel of their own.
 
     Attributes:
         phase: Part of the step that operators belong to; None: nothing is counted.
@@ -237,8 +248,12 @@ class MemoryCounter(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs an operator and counts it."""
         kwargs = kwargs or {}
+        is_operator = isinstance(function, torch._ops.OpOverload) and function.namespace != "prim"
+        if is_operator and _is_composite(function):
+            with self:
+                return function.decompose(*args, **kwargs)
         result = function(*args, **kwargs)
-        if self.phase is not None and isinstance(function, torch._ops.OpOverload) and function.namespace != "prim":
+        if self.phase is not None and is_operator:
             key = (self.phase, function._overloadpacket.__name__)
             if is_compute_bound(function):
                 self.compute_bound_calls[key] += 1

@@ -109,7 +109,7 @@ class _Run:
             }
             trained = {name: cut.get(id(parameter), parameter) for name, parameter in self.parameters.items()}
             optimizer = self._optimizer(list(trained.values()))
-            with self.memory, flop_counter, CutTables(cut, wraps_indices=self.fake is None):
+            with flop_counter, self.memory, CutTables(cut, wraps_indices=self.fake is None):
                 self.memory.phase = "forward"
                 loss = self._forward()
                 flops = {"forward": flop_counter.get_total_flops()}
@@ -117,7 +117,7 @@ class _Run:
                 self._backward(loss)
                 flops["backward"] = flop_counter.get_total_flops() - flops["forward"]
             optimizer.step()  # makes its state
-            with self.memory, flop_counter:
+            with flop_counter, self.memory:
                 self.memory.phase = "optimizer"
                 optimizer.step()
                 flops["optimizer"] = flop_counter.get_total_flops()
@@ -137,7 +137,8 @@ class _Run:
             return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=dtype, device="cpu")
 
     def _copy_of_module(self) -> nn.Module:
-        original, memo = self.step.module, {}
+        # torch.compile wraps a module; it is counted as it was before.
+        original, memo = getattr(self.step.module, "_orig_mod", self.step.module), {}
         tensors = [*original.parameters(), *original.buffers()]
         for tensor in tensors:
             if nn.parameter.is_lazy(tensor):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from agents.profiling import StepSettings, TrainingStep, profile_step
@@ -135,6 +136,17 @@ def test_batch_norm_relu_pool_by_hand() -> None:
     assert by_operator["max_pool2d_with_indices_backward"] == 4 + positions + values
 
 
+def test_operators_with_a_kernel_of_their_own_count_as_one() -> None:
+    """PyTorch's FLOP counter takes these apart; GPUs and CPUs do not."""
+    module = nn.Sequential(nn.Conv1d(2, 2, 1), nn.SiLU(), nn.Upsample(scale_factor=2), nn.Hardswish())
+    by_operator = profile_step(TrainingStep(module, torch.ones(3, 2, 8), total), SGD).memory_bytes_by_operator
+    values = 3 * 2 * 8 * 4
+    expected = {"silu": 2, "silu_backward": 3, "upsample_nearest1d": 3, "upsample_nearest1d_backward": 3}
+    assert {name: by_operator[name] / values for name in expected} == expected
+    assert by_operator["hardswish_backward"] == 4 + 2 * 2 * values  # one repeated gradient and the input in
+    assert not {"sigmoid", "mul", "_unsafe_index"} & set(by_operator)
+
+
 # Passes over each weight, its gradient and its state, one after the other: each read or write of one tensor counts 1.
 PASSES = {
     "sgd": 3,  # w += g
@@ -191,7 +203,7 @@ def test_counter_agrees_with_pytorch_and_with_own_formulas() -> None:
     step = block_step()
     counter, flops, own = MemoryCounter(), FlopCounterMode(display=False), OwnFlops()
     torch.manual_seed(0)
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), own, counter, flops:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), own, flops, counter:
         counter.phase = "step"
         step.module(*step.inputs).sum().backward()
     counted = flops.get_flop_counts()["Global"]
@@ -332,6 +344,29 @@ def test_unknown_indices_count_once_per_look_up() -> None:
         assert (table.touched_rows, table.is_counted) == (touched, False)
     (table,) = profile_step(TrainingStep(Hashed(100), INDICES, total), REAL).tables
     assert (table.touched_rows, table.is_counted) == (4, True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_and_checkpointed_modules() -> None:
+    """A compiled module counts as it was; recomputed activations cost one more forward pass of their part."""
+
+    class Recomputing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = checkpoint(lambda y: self.second(self.first(y).relu()).relu(), x, use_reentrant=False)
+            assert isinstance(hidden, torch.Tensor)
+            return hidden
+
+    product = 2 * 4 * 8 * 8
+    step = TrainingStep(Recomputing(), torch.ones(4, 8), total)
+    for execution in ("fake", "real"):
+        profile = profile_step(step, StepSettings(execution=execution))  # type: ignore[arg-type]
+        assert (profile.flops["forward"], profile.flops["backward"]) == (2 * product, 5 * product)
+    linear = TrainingStep(nn.Linear(8, 8), torch.ones(4, 8), total)
+    assert profile_step(replace(linear, module=torch.compile(linear.module))) == profile_step(linear)
 
 
 def test_frozen_parameters_are_not_trained() -> None:

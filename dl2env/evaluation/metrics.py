@@ -104,13 +104,14 @@ class IsolatedSpeeds:
     @cached_property
     def _useful_allocations(self) -> tuple[tuple[Vector, Vector], ...]:
         """(K,) speeds and (K, 2) demands per type, fastest first, without allocations that another one dominates."""
-        workers, ps = np.indices(self.samples_per_s.shape[1:])
+        grid = np.indices(self.samples_per_s.shape[1:])
+        workers, ps = grid[0], grid[1]
         useful = []
         for kind in range(len(self.samples_per_s)):
-            speed = self.samples_per_s[kind]
+            speed: Vector = self.samples_per_s[kind].ravel()
             demand = workers[..., None] * self.worker_demand[kind] + ps[..., None] * self.ps_demand[kind]
-            order = np.argsort(-speed.ravel(), kind="stable")
-            speeds, demands = speed.ravel()[order], demand.reshape(-1, 2)[order]
+            order = np.argsort(-speed, kind="stable")
+            speeds, demands = speed[order], demand.reshape(-1, 2)[order]
             kept: list[int] = []
             for k in np.flatnonzero(speeds > 0).tolist():
                 if not (demands[kept] <= demands[k]).all(axis=1).any():

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from dl2env.scenarios import suite_names
 from scripts import command_line
 from scripts import leaderboard as script
-from tests.scripts.calls import command
+from tests.scripts.calls import command, composed
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "evaluation" / "leaderboard" / "small-v1.toml"
@@ -98,6 +99,8 @@ def group_members(pgid: int) -> list[int]:
         (["sample=0", "verify=x.json"], "sample=0: give a number of workloads, or all"),
         (["verify=x.json"], "x.json: cannot be read"),
         (["scenario_paths.x=y"], "scenario_paths.x: unknown key"),
+        (["scenario_paths.philly-replay-v1=y"], "scenario_paths.philly-replay-v1: that scenario is not chosen"),
+        (["scenarios=[philly-replay-v1]"], "scenario philly-replay-v1 needs workload.trace.path"),
         (["+scenario_paths.x=y"], "scenario_paths.x: that scenario is not chosen"),
         (["build_only=true", "with_committed=false"], "no entry of split test to show"),
         (["nonsense=1"], "nonsense: unknown key"),
@@ -182,6 +185,11 @@ def test_a_failing_cell_is_named_at_the_end(
     assert (tmp_path / "board" / "leaderboard.html").exists()
 
 
+def test_every_scenario_that_needs_a_file_has_a_key() -> None:
+    templates = set(suite_names(templates=True)) - set(suite_names())
+    assert set(composed(config="leaderboard")["scenario_paths"]) == templates
+
+
 def test_a_checkpoint_is_a_scheduler(tmp_path: Path) -> None:
     assert script._checkpoint("drf", {"a": 1}) == ("drf", {"a": 1})
     name, options = script._checkpoint(str(tmp_path), {"deterministic": True})
@@ -228,3 +236,33 @@ def test_stopped_at_any_moment_it_keeps_finished_cells(tmp_path: Path, number: s
     assert again.returncode == 0, error
     assert "1 of 2 cells to run, 1 have their entry already" in out
     assert finished.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_trained_network_joins_by_its_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its weights count: another network in the same folder is run again."""
+    import torch
+
+    from agents.checkpoint import save_network
+    from agents.networks import NetworkConfig, ObservationShape, build_network
+    from dl2env.scenarios import get_scenario
+    from dl2env.sim.simulator import ClusterSimulator
+
+    config = get_scenario("toy-v1").config
+    seen = ClusterSimulator(config, 1).observation()
+    shape = ObservationShape(*seen["jobs"].shape[1:], *seen["cluster"].shape[1:])
+    agent = "{name: agent, options: {deterministic: true}, label: trained}"
+    common = [f"schedulers=[drf,{agent}]", "scenarios=[toy-v1]", "num_workloads=1", "out=board", "processes=1"]
+    for seed, to_run in ((0, 2), (0, 0), (1, 1)):
+        torch.manual_seed(seed)
+        save_network(tmp_path / "agent", build_network(NetworkConfig(), shape), env_config=config)
+        status, out, error = call(monkeypatch, capsys, tmp_path, *common)
+        assert status == 0, error
+        assert f"{to_run} of 2 cells to run" in out
+    entry = json.loads((tmp_path / "board" / "toy-v1" / "trained.json").read_text())
+    assert entry["scheduler_name"] == "agents.scheduler:CheckpointScheduler" and entry["is_deterministic"]
+    assert entry["options"] == {"path": "agent", "deterministic": True}
+    status, out, _ = call(monkeypatch, capsys, tmp_path, "verify=board/toy-v1/trained.json")
+    assert status == 0 and "trained on toy-v1 holds" in out

@@ -71,9 +71,15 @@ class ScenarioChoice:
         Raises:
             ConfigError: It lacks a path.
         """
-        scenario = get_scenario(self.source, paths=dict(self.paths) or None)
-        scenario.check_complete()
-        return scenario
+        if not self.paths:
+            scenario = get_scenario(self.source)
+            for key in scenario.missing:
+                raise ConfigError(
+                    f"scenario {scenario.name} needs {key}, {scenario.requires[key]}; "
+                    f"give its path: scenario_paths.{scenario.name}=<file>"
+                )
+            return scenario
+        return get_scenario(self.source, paths=dict(self.paths))
 
 
 def choose_schedulers(
@@ -118,12 +124,13 @@ def choose_scenarios(given: Any, groups: Groups, paths: Mapping[str, Any] | None
             templates that `paths` completes), or paths of TOML files.
         groups: Lists of scenarios by name of the group.
         paths: The user's file for each scenario that needs one, by name; a mapping by dotted key where it needs more.
+            None is no file.
 
     Raises:
         UnknownNameError: A name or pattern fits nothing.
         ConfigError: A path is missing or not needed, or a scenario is named twice.
     """
-    given_paths = dict(paths or {})
+    given_paths = {name: path for name, path in (paths or {}).items() if path is not None}
     used = set()
     chosen = []
     for item in _expanded(given, groups, "scenarios"):

@@ -232,7 +232,7 @@ def build_scenario(settings: RunSettings) -> Scenario:
 def _derived_name(scenario: str, overrides: Mapping[str, Any]) -> str:
     changes = []
     for key, value in overrides.items():
-        if key == "workload.trace.path":
+        if key in ("workload.trace.path", "speed.table"):
             changes.append(Path(str(value)).name)
         elif not key.startswith((*_NOT_COMPARED, "workload.trace.")):
             changes.append(f"{key}={value}")

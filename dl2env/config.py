@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dl2env.errors import ConfigError
 
@@ -17,6 +17,24 @@ Placement = Literal["least_loaded", "pack", "spread", "least_loaded_single"]
 ScalingCost = Literal["none", "hot", "checkpoint"]
 Estimate = Literal["exact", "fitted", "noisy"]
 TypeEncoding = Literal["one_hot", "features", "both"]
+TraceFormatName = Literal[
+    "auto",
+    "philly",
+    "philly_json",
+    "pollux",
+    "pai",
+    "openb",
+    "spot",
+    "helios",
+    "acme",
+    "gavel",
+    "tiresias",
+    "elasticflow",
+    "swf",
+    "dl2env",
+]
+TRACE_FORMATS: tuple[str, ...] = get_args(TraceFormatName)
+"""Trace formats by name; a module of `dl2env.workload.traces` reads each. `auto`: found by content."""
 
 
 def _require(condition: bool, message: str) -> None:
@@ -187,8 +205,11 @@ class TraceConfig:
     """A recorded workload to replay instead of a generated one.
 
     Attributes:
-        path: Trace file. Its format is found by content unless `format` names it.
-        format: `auto`, `philly` or `pollux`.
+        path: Trace file, packed or not, `archive::member`, or a folder of tables. Its format is found by content unless
+            `format` names it.
+        format: One of `TRACE_FORMATS` (docs/traces.md describes each).
+        companion: Second file that a format needs: Gavel's table of throughputs.
+        strict: Rows that are wrong or suspicious are errors; off, they are left out or kept, counted and reported.
         start_fraction, stop_fraction: Part of the trace's jobs (in arrival order) that episodes are cut from. Disjoint
             ranges make disjoint train and test splits.
         seed: Seed of the rule that gives each recorded job a training type.
@@ -196,14 +217,16 @@ class TraceConfig:
     """
 
     path: str
-    format: Literal["auto", "philly", "pollux"] = "auto"
+    format: TraceFormatName = "auto"
     start_fraction: float = 0.0
     stop_fraction: float = 1.0
     seed: int = 0
     load_scale: float = 1.0
+    companion: str | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
-        _require_choice("workload.trace.format", self.format, ("auto", "philly", "pollux"))
+        _require_choice("workload.trace.format", self.format, TRACE_FORMATS)
         _require(
             0.0 <= self.start_fraction < self.stop_fraction <= 1.0,
             f"workload.trace: start_fraction={self.start_fraction}, stop_fraction={self.stop_fraction}; "

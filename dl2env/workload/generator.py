@@ -176,12 +176,19 @@ class ReplayedWorkloads:
         config: `num_jobs`, and `trace` for the part and the load.
         jobs: The trace's jobs with types and work.
         epoch_error: As in `GeneratedWorkloads`.
+        provenance: How the jobs came from the trace, kept with each workload.
 
     Raises:
         ConfigError: The part holds fewer jobs than an episode, or the configuration names no trace.
     """
 
-    def __init__(self, config: WorkloadConfig, jobs: TraceJobs, epoch_error: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: WorkloadConfig,
+        jobs: TraceJobs,
+        epoch_error: float = 0.0,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
         if config.trace is None:
             raise ConfigError("workload.trace: not set; name the trace to replay")
         trace = config.trace
@@ -198,6 +205,8 @@ class ReplayedWorkloads:
         self._jobs = jobs
         self._epoch_error = _check_epoch_error(epoch_error)
         self._provenance = {"source": "replayed", "epoch_error": epoch_error, "config": config_to_dict(config)}
+        if provenance:
+            self._provenance["trace"] = dict(provenance)
 
     def __call__(self, seed: int, env: int, episode: int) -> Workload:
         """Cuts one episode; times count from its first job."""
@@ -263,18 +272,16 @@ def build_workload_source(config: EnvConfig) -> WorkloadSource:
         reference_speed = speed[np.arange(len(job_types)), workers, ps]
         return GeneratedWorkloads(workload, config.dynamics.interval_s, reference_speed, job_types, epoch_error)
 
-    from dl2env.workload.traces import assign_work, read_trace
+    from dl2env.workload.traces.configured import configured_jobs
 
-    table, _ = read_trace(workload.trace.path, workload.trace.format)
     active = active_type_indices(workload, job_types)
-    jobs, _ = assign_work(
-        table,
+    jobs, provenance = configured_jobs(
+        workload.trace,
         [job_types[t] for t in active],
         speed[active],
         max_workers[active],
         max_ps[active],
-        workload.trace.seed,
     )
     names = tuple(job_type.name for job_type in job_types)
     jobs = dataclasses.replace(jobs, type_idx=active[jobs.type_idx], type_names=names)
-    return ReplayedWorkloads(workload, jobs, epoch_error)
+    return ReplayedWorkloads(workload, jobs, epoch_error, provenance)

@@ -1,49 +1,49 @@
 """The Philly-derived job list `philly.csv` of the Pollux artifact (petuum/adaptdl, OSDI'21).
 
 Columns: `timestamp` (submission, local wall time without a zone), `duration` (s), `num_gpus`, `cluster` (virtual
-cluster); `gpu_time` = duration * num_gpus is checked when it is there. Known defects of the published file: not sorted,
-65 rows that repeat another exactly, one blank last line.
+cluster); `gpu_time` = duration * num_gpus is compared with the two where it is there. Known defects of the published
+file: not sorted, 65 rows that repeat another exactly, one blank last line.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import numpy as np
 
-from dl2env.workload.traces.csv_file import CsvFile
-from dl2env.workload.traces.ordering import arrange
-from dl2env.workload.traces.table import TraceReport, TraceTable
+from dl2env.workload.traces.builder import TableBuilder
+from dl2env.workload.traces.formats import Head, Match, ReadOptions, TraceFormat
+from dl2env.workload.traces.report import ReadReport
+from dl2env.workload.traces.rows import header_layout
+from dl2env.workload.traces.source import TraceSource
+from dl2env.workload.traces.table import JobTable
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
-_EPOCH = datetime(1970, 1, 1)
 
 
-def read(file: CsvFile) -> tuple[TraceTable, TraceReport]:
-    """Jobs of a Philly CSV.
+def sniff(head: Head) -> Match:
+    """Recognises the header."""
+    return head.match_header(COLUMNS, ("gpu_time",))
 
-    Raises:
-        TraceError: A column is missing or a cell is wrong.
-    """
-    file.require(COLUMNS, "philly")
-    stamps = file.text_column("timestamp")
-    seconds = np.empty(len(stamps))
-    for row, stamp in enumerate(stamps):
-        try:
-            seconds[row] = (datetime.fromisoformat(stamp) - _EPOCH).total_seconds()
-        except ValueError:
-            file.fail(row, "timestamp", stamp, "is not a time like 2017-10-09 07:01:55; mend it or remove the row")
-        except TypeError:  # a time with a zone cannot be subtracted from one without
-            file.fail(row, "timestamp", stamp, "has a time zone; write local times without one")
-    duration_s = file.number_column("duration")
-    num_gpus = file.number_column("num_gpus", at_least=1, whole=True)
-    if "gpu_time" in file.header:
-        gpu_time = file.number_column("gpu_time")
-        is_off = ~np.isclose(gpu_time, duration_s * num_gpus, rtol=1e-6)
-        if is_off.any():
-            row = int(np.argmax(is_off))
-            cell = file.text_column("gpu_time")[row]
-            file.fail(row, "gpu_time", cell, "is not duration x num_gpus; mend the row or leave the column out")
-    return arrange(
-        file, "philly", seconds, stamps, duration_s, num_gpus, file.text_column("cluster"), "recorded run times"
-    )
+
+def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadReport]:
+    """Jobs of a Philly CSV."""
+    file = source.only()
+    builder = TableBuilder("philly", source.path, options)
+    for rows in builder.rows(file, header_layout(Head(file), COLUMNS, "philly")):
+        time_s = builder.stamps(rows, "timestamp")
+        duration_s = rows.duration("duration")
+        num_gpus = rows.count("num_gpus", at_least=1, is_whole=True)
+        if "gpu_time" in rows:
+            gpu_time = rows.number("gpu_time", if_missing=np.nan)
+            is_off = ~np.isclose(gpu_time, duration_s * num_gpus, rtol=1e-6) & np.isfinite(gpu_time)
+            rows.remark("warned", is_off, "gpu_time is not duration x num_gpus and is not used", "gpu_time")
+        builder.add(rows, time_s, duration_s, num_gpus, time_column="timestamp", group=rows.text("cluster"))
+    return builder.finish()
+
+
+FORMAT = TraceFormat(
+    name="philly",
+    title="Philly jobs as CSV, of the Pollux artifact (adaptdl, osdi21-artifact)",
+    columns="header with timestamp, duration, num_gpus, cluster",
+    sniff=sniff,
+    read=read,
+)

@@ -1,17 +1,20 @@
 """Workload lists of the Pollux (OSDI'21) and Sia simulators: `workload-*.csv`.
 
-Columns: `name`, `time` (s from the start), `application`, `num_replicas` (GPUs), `batch_size` (global, not used here).
-The lists hold no run times: in those simulators the work of a job follows from its application. Here a job runs for its
-application's GPU time divided by its GPUs.
+Columns: `name`, `time` (s from the start), `application`, `num_replicas` (GPUs), `batch_size` (global, kept as an extra
+column). The lists hold no run times: in those simulators the work of a job follows from its application. Here a job
+runs for its application's GPU time divided by its GPUs.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dl2env.workload.traces.csv_file import CsvFile
-from dl2env.workload.traces.ordering import arrange
-from dl2env.workload.traces.table import TraceReport, TraceTable
+from dl2env.workload.traces.builder import TableBuilder
+from dl2env.workload.traces.formats import Head, Match, ReadOptions, TraceFormat
+from dl2env.workload.traces.report import ReadReport
+from dl2env.workload.traces.rows import header_layout
+from dl2env.workload.traces.source import TraceSource
+from dl2env.workload.traces.table import JobTable
 
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
@@ -29,29 +32,45 @@ GPU_HOURS: dict[str, float] = {
 }
 
 
-def read(file: CsvFile) -> tuple[TraceTable, TraceReport]:
-    """Jobs of a Pollux or Sia workload CSV.
+def sniff(head: Head) -> Match:
+    """Recognises the header."""
+    return head.match_header(COLUMNS)
 
-    Raises:
-        TraceError: A column is missing, a cell is wrong, or an application is not known.
-    """
-    file.require(COLUMNS, "pollux")
-    file.text_column("name")
-    seconds = file.number_column("time", at_least=0)
-    num_gpus = file.number_column("num_replicas", at_least=1, whole=True)
-    file.number_column("batch_size")
-    applications = file.text_column("application")
-    hours = np.array([GPU_HOURS.get(application, 0.0) for application in applications])
-    if not hours.all():
-        row = int(np.argmin(hours))
-        file.fail(row, "application", applications[row], f"is unknown; known ones: {', '.join(GPU_HOURS)}")
-    return arrange(
-        file,
-        "pollux",
-        seconds,
-        [row[file.header.index("time")] for row in file.rows],
-        hours * 3600.0 / num_gpus,
-        num_gpus,
-        applications,
-        "assumed GPU time of the application / num_replicas; the file has none",
-    )
+
+def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadReport]:
+    """Jobs of a Pollux or Sia workload CSV."""
+    file = source.only()
+    builder = TableBuilder("pollux", source.path, options)
+    for rows in builder.rows(file, header_layout(Head(file), COLUMNS, "pollux")):
+        time_s = rows.number("time", at_least=0)
+        num_gpus = rows.count("num_replicas", at_least=1, is_whole=True)
+        application = rows.text("application", is_required=True)
+        hours = np.array([*(GPU_HOURS.get(name, 0.0) for name in application.names), 0.0])[application.codes]
+        rows.drop(hours == 0, f"application is none of {', '.join(GPU_HOURS)}", "application")
+        builder.add(
+            rows,
+            time_s,
+            hours * 3600.0 / np.maximum(num_gpus, 1),
+            num_gpus,
+            time_column="time",
+            job_id=rows.text("name"),
+            label=application,
+            extra={"batch_size": rows.number("batch_size", above=0, if_missing=np.nan)},
+        )
+    return builder.finish("assumed GPU time of the application / num_replicas; the file has none")
+
+
+FORMAT = TraceFormat(
+    name="pollux",
+    title="workload lists of Pollux and Sia",
+    columns="header with name, time, application, num_replicas, batch_size",
+    sniff=sniff,
+    read=read,
+    similar_types={
+        "cifar10": ("resnext-110",),  # residual network on CIFAR-10
+        "imagenet": ("resnet-50", "resnet50"),
+        "bert": ("bert",),
+        "ncf": ("multi-interests", "dssm"),  # recommenders made of embeddings
+        # yolov3 and deepspeech2 resemble no type that runs on several GPUs
+    },
+)

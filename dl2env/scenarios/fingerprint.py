@@ -10,7 +10,7 @@ from typing import Any
 
 from dl2env.config import EnvConfig, ServerGroup, TraceConfig
 from dl2env.config_dict import config_to_dict
-from dl2env.errors import ConfigError
+from dl2env.errors import ConfigError, TraceError
 from dl2env.workload.job_types import JobType
 
 _FIRST_KEYS = frozenset(
@@ -49,7 +49,10 @@ def world_values(config: EnvConfig, job_types: Sequence[JobType]) -> dict[str, A
     if config.speed.table is not None:
         world["speed"]["table"] = _file_digest(config.speed.table, "speed.table")
     if config.workload.trace is not None:
-        world["workload"]["trace"]["path"] = _file_digest(config.workload.trace.path, "workload.trace.path")
+        trace = world["workload"]["trace"]
+        trace["path"] = _trace_digest(config.workload.trace.path, "workload.trace.path")
+        if config.workload.trace.companion is not None:
+            trace["companion"] = _trace_digest(config.workload.trace.companion, "workload.trace.companion")
     return {
         "world": world,
         "job_types": [_job_type_values(job_type) for job_type in job_types],
@@ -99,6 +102,15 @@ def _without_prose(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {str(key): _without_prose(value) for key, value in values.items() if key not in ("source", "name")}
     return values
+
+
+def _trace_digest(path: str, key: str) -> str:
+    from dl2env.workload.traces.source import content_digest
+
+    try:
+        return content_digest(path)
+    except TraceError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def _file_digest(path: str, key: str) -> str:

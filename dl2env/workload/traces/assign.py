@@ -8,10 +8,9 @@ Traces say when a job came, how long it ran and on how many GPUs, not what it tr
    The report counts what is rounded up and what is clamped.
 2. Type. A type can take a job when its cap on workers is not below the job's workers, clamped to the largest cap of
    all types; jobs with recorded parameter servers go to types that have them, jobs with recorded roles but without
-   parameter servers to the others, where there are such types. A job whose label resembles a type of the catalogue
-   (`TraceFormat.similar_types`) gets that one if it can take the job. Any other job gets, with equal probability, one
-   of the types that can take it and whose workers use GPUs, by one random number per job in arrival order.
-   Jobs without GPUs get types without GPUs; where the catalogue has none they are left out, and counted.
+   parameter servers to the others, where there are such types. A job whose label is the name of a type, or resembles
+   one (`TraceFormat.similar_types`), gets that one if it can take the job. Any other job gets, with equal probability,
+   one of the types that can take it and whose workers use GPUs, by one random number per job in arrival order. Jobs without GPUs get types without GPUs; where the catalogue has none they are left out, and counted.
 3. Work. epochs = duration * isolated samples/s of that type with these workers and parameter servers / samples per
    epoch: alone on the cluster, with this allocation all the time, the job takes exactly its recorded duration.
 """
@@ -242,7 +241,7 @@ def _types_by_label(table: JobTable, job_types: Sequence[JobType]) -> NDArray[np
     similar = trace_format(table.format).similar_types if table.format in format_names() else {}
     chosen = np.full(len(table.label.names) + 1, -1, dtype=np.int64)
     for code, label in enumerate(table.label.names):
-        present = [names.index(name) for name in similar.get(label, ()) if name in names]
+        present = [names.index(name) for name in (label, *similar.get(label, ())) if name in names]
         if present:
             chosen[code] = present[0]
     return chosen[table.label.codes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -146,11 +147,16 @@ class TableBuilder:
             return
         codes = self._text_codes[name]
         used = column.codes[keep]
-        present = np.unique(used[used >= 0])
+        is_used = np.zeros(len(column.names) + 1, dtype=bool)
+        is_used[used] = True  # -1, unknown, is the last place
+        is_used[-1] = False
         lookup = np.full(len(column.names) + 1, -1, dtype=np.int32)
-        for code in present.tolist():
-            text = column.names[code]
-            lookup[code] = codes.setdefault(text, len(codes))
+        if not codes:
+            lookup[is_used] = np.arange(is_used.sum(), dtype=np.int32)
+            codes.update(zip(itertools.compress(column.names, is_used), itertools.count(), strict=False))
+        else:
+            for code in np.flatnonzero(is_used).tolist():
+                lookup[code] = codes.setdefault(column.names[code], len(codes))
         self._put(name, lookup[used])
 
     def _note_order(self, rows: Rows, times: NDArray[np.float64], keep: NDArray[np.bool_]) -> None:

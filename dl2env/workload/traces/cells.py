@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dl2env.workload.traces.report import Account
 from dl2env.workload.traces.table import TextColumn
 
-MISSING = ("", "na", "n/a", "nan", "none", "null", "nat")
-"""Cells that say nothing, in any case of letters."""
+_WORDS = ("na", "n/a", "nan", "NaN", "none", "null", "nat", "NaT")
+MISSING = frozenset(("", *_WORDS, *(word.upper() for word in _WORDS), *(word.capitalize() for word in _WORDS)))
+"""Cells that say nothing."""
 
 LARGEST_TIME_S = 1e11
 """Times and durations above (3,000 years) are impossible."""
@@ -44,6 +45,7 @@ class Rows:
         self.row_hash = row_hash
         self.is_dropped: NDArray[np.bool_] = np.zeros(len(lines), dtype=bool)
         self._remarks: list[tuple[str, str, NDArray[np.bool_], str]] = []
+        self._series: dict[str, pl.Series] = {}
 
     def __len__(self) -> int:
         return int(self.lines.size)
@@ -113,18 +115,23 @@ class Rows:
 
     def series(self, column: str) -> pl.Series:
         """A text column, stripped; missing cells (`MISSING`) are empty."""
-        text = self.frame[column].str.strip_chars().fill_null("")
-        is_missing = text.str.to_lowercase().is_in(MISSING)
-        return text.to_frame().select(pl.when(is_missing).then(pl.lit("")).otherwise(pl.col(column)))[:, 0]
+        if column not in self._series:
+            text = pl.col(column).str.strip_chars().fill_null("")
+            cleaned = pl.when(text.is_in(list(MISSING))).then(pl.lit("")).otherwise(text).alias(column)
+            self._series[column] = self.frame.select(cleaned)[column]
+        return self._series[column]
 
     def text(self, column: str, *, is_required: bool = False) -> TextColumn:
         """A text column; rows with a missing cell are dropped if it is required. An absent column is unknown."""
         if column not in self.frame.columns and not is_required:
             return TextColumn.unknown(len(self))
+        return encode(self.required(column) if is_required else self.series(column))
+
+    def required(self, column: str) -> pl.Series:
+        """A text column as `series` gives it; rows with a missing cell are dropped."""
         values = self.series(column)
-        if is_required:
-            self.drop((values == "").to_numpy(), f"{column} is missing", column)
-        return encode(values)
+        self.drop((values == "").to_numpy(), f"{column} is missing", column)
+        return values
 
     def number(
         self,

@@ -12,7 +12,7 @@ from dl2env.config import TRACE_FORMATS
 from dl2env.errors import ConfigError, TraceError, UnknownNameError
 from dl2env.workload.traces.head import NO_MATCH, Head, Match
 from dl2env.workload.traces.report import ReadReport
-from dl2env.workload.traces.source import TraceSource
+from dl2env.workload.traces.source import TraceFile, TraceSource
 from dl2env.workload.traces.table import JobTable
 
 _SURE = 1.0
@@ -87,14 +87,14 @@ def trace_format(name: str) -> TraceFormat:
     return found
 
 
-def detect(source: TraceSource) -> TraceFormat:
-    """The format of the files that a path leads to, by their content.
+def detect(source: TraceSource) -> tuple[TraceFormat, TraceSource]:
+    """The format of the files that a path leads to, by their content, and the files that are of it.
 
     Raises:
         TraceError: No format or more than one fits; the message says what was seen.
     """
     formats = [trace_format(name) for name in format_names()]
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[TraceFile]] = {}
     for file in source.files:
         head = Head(file)
         matches = {f.name: f.sniff(head) for f in formats}
@@ -110,13 +110,15 @@ def detect(source: TraceSource) -> TraceFormat:
                 f"{file.name}, line 1: fits the formats {' and '.join(names)} equally ({head.describe()}); say "
                 f"which: format={names[0]}"
             )
-        found.setdefault(names[0], []).append(file.member or file.path.name)
+        found.setdefault(names[0], []).append(file)
     if len(found) == 1:
-        return trace_format(next(iter(found)))
+        name, files = next(iter(found.items()))
+        unused = tuple(file.short_name for file in source.files if file not in files)
+        return trace_format(name), TraceSource(source.path, tuple(files), unused)
     if not found:
         seen = ", ".join(file.member or file.path.name for file in source.files[:8])
         raise TraceError(f"{source.path}: none of its files ({seen}) is of a known format: {', '.join(format_names())}")
-    seen = "; ".join(f"{name}: {', '.join(files[:3])}" for name, files in found.items())
+    seen = "; ".join(f"{name}: {', '.join(file.short_name for file in files[:3])}" for name, files in found.items())
     raise TraceError(f"{source.path}: holds files of several formats ({seen}); name one file")
 
 

@@ -31,6 +31,10 @@ from dl2env.workload.traces.source import TraceSource
 from dl2env.workload.traces.table import JobTable
 
 _BYTES_PER_GB = 1e9
+_IS_OPEN = (pl.col("status") == "running") & ~pl.col("end").is_finite()
+"""Still running when the recording stopped."""
+_RANKS = {"unknown": 0, "waiting": 1, "completed": 2, "failed": 3, "running": 4}
+"""A job has the highest of its tasks' statuses when there is no job table."""
 _NO_GPUS = "the job table has no GPUs and the task table is not there: one GPU assumed"
 
 
@@ -84,9 +88,10 @@ def _tables(source: TraceSource, builder: TableBuilder) -> dict[str, Table]:
     for file in source.files:
         table, _ = pai_tables.recognise(Head(file))
         if table is None and len(source.files) == 1:
+            job, task = (", ".join(pai_tables.COLUMNS[kind]) for kind in ("job", "task"))
             raise TraceError(
                 f"{file.name}, line 1: none of the tables of PAI 2020; {Head(file).describe()}; the job table has the "
-                f"columns {', '.join(pai_tables.COLUMNS['job'])}, the task table {', '.join(pai_tables.COLUMNS['task'])}"
+                f"columns {job}, the task table {task}"
             )
         if table is None or table.kind in ("sensor", "machine_metric"):
             unused.append(file.short_name)
@@ -115,30 +120,29 @@ def _join(
         blank = [pl.lit("").alias(name) for name in ("group", "workload", "gpu_type")]
         unknown = [pl.lit(np.nan).alias(name) for name in ("cpus", "memory")]
         zero = [pl.lit(0.0).alias(name) for name in ("workers", "ps")]
-        frame = jobs.with_columns(pl.col("submit").alias("start"), pl.lit(1.0).alias("gpus"), *blank, *unknown, *zero)
+        columns = (pl.col("submit").alias("start"), pl.lit(1.0).alias("gpus"), _IS_OPEN.alias("is_open"))
+        frame = jobs.with_columns(*columns, *blank, *unknown, *zero)
         return frame, job_account
     assert task_account is not None
-    has_gpu = pl.col("gpus") > 0
-    per_job = tasks.group_by("job_name", maintain_order=True).agg(
+    is_known_gpu = (pl.col("gpus") > 0) & (pl.col("gpu_type") != "")
+    ranked = tasks.with_columns(
+        pl.when(is_known_gpu).then("gpu_type").alias("gpu_type"),
+        pl.col("status").replace_strict(_RANKS, return_dtype=pl.Int8).alias("rank"),
+    )
+    per_job = ranked.group_by("job_name", maintain_order=True).agg(
         pl.col("start").drop_nans().min(),
         pl.col("end").drop_nans().max(),
         pl.col("gpus", "cpus", "memory", "workers", "others", "ps").sum(),
-        pl.col("gpu_type").filter(has_gpu & (pl.col("gpu_type") != "")).first(),
-        pl.col("status").unique(),
+        pl.col("gpu_type").drop_nulls().first(),
+        pl.col("rank").max(),
+        _IS_OPEN.any().alias("is_open"),
         *(pl.col(name).first() for name in (*texts, "line", "row_hash")),
     )
     # A job without a worker by name or GPU works in its other tasks.
     workers = pl.when(pl.col("workers") > 0).then("workers").otherwise("others").alias("workers")
-    status = (
-        pl.when(pl.col("status").list.contains("running"))
-        .then(pl.lit("running"))
-        .when(pl.col("status").list.contains("failed"))
-        .then(pl.lit("failed"))
-        .when(pl.col("status").list.contains("completed"))
-        .then(pl.lit("completed"))
-        .otherwise(pl.col("status").list.first())
-    )
-    per_job = per_job.with_columns(workers, status.alias("status"))
+    words = {rank: status for status, rank in _RANKS.items()}
+    status = pl.col("rank").replace_strict(words, return_dtype=pl.String).alias("status")
+    per_job = per_job.with_columns(workers, status).drop("rank")
     lines = tasks["line"].to_numpy()
     if jobs is None:
         is_first = tasks.select(pl.col("job_name").is_first_distinct())[:, 0].to_numpy()
@@ -148,9 +152,10 @@ def _join(
     is_known = tasks["job_name"].is_in(jobs["job_name"].implode()).to_numpy()
     task_account.add("merged", "task of a job", lines[is_known])
     task_account.add("dropped", "job has no row in the job table", lines[~is_known])
-    of_tasks = per_job.rename({"end": "end_task"}).drop("status", "line", "row_hash", "inst_id", "user")
+    of_tasks = per_job.rename({"end": "end_task"}).drop("status", "is_open", "line", "row_hash", "inst_id", "user")
     frame = jobs.join(of_tasks, on="job_name", how="left", maintain_order="left")
-    return frame.with_columns(pl.coalesce(pl.col("end").fill_nan(None), "end_task").alias("end")), job_account
+    end = pl.coalesce(pl.col("end").fill_nan(None), "end_task")
+    return frame.with_columns(_IS_OPEN.alias("is_open"), end.alias("end")), job_account
 
 
 def _add(frame: pl.DataFrame, account: Account, builder: TableBuilder, *, has_tasks: bool) -> None:
@@ -159,7 +164,7 @@ def _add(frame: pl.DataFrame, account: Account, builder: TableBuilder, *, has_ta
     rows = Rows(shown, frame["line"].to_numpy(), account, frame["row_hash"].to_numpy())
     submit, start, end = (_numbers(frame, name) for name in ("submit", "start", "end"))
     status = frame["status"]
-    is_running = (status == "running").to_numpy() & ~np.isfinite(end)
+    is_running = frame["is_open"].to_numpy()
     arrival = np.where(np.isfinite(submit), submit, start)
     start = np.where(np.isfinite(start), start, np.nan)
     times = np.concatenate([arrival, start, end])

@@ -7,7 +7,7 @@ seconds of a hidden origin, 0 or an empty cell where unknown. Status Terminated 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,13 +140,14 @@ def _status(rows: Rows) -> pl.Series:
     if "status" not in rows:
         return pl.Series("status", ["unknown"] * len(rows))
     values = rows.series("status")
-    rows.remark("warned", ~values.is_in(list(STATUSES)).to_numpy(), f"status is none of {', '.join(STATUSES)}", "status")
+    rows.remark(
+        "warned", ~values.is_in(list(STATUSES)).to_numpy(), f"status is none of {', '.join(STATUSES)}", "status"
+    )
     return values.replace_strict(STATUSES, default="unknown", return_dtype=pl.String)
 
 
 def _name(rows: Rows, column: str = "job_name") -> pl.Series:
-    rows.text(column, is_required=True)
-    return rows.series(column)
+    return rows.required(column)
 
 
 def _optional(rows: Rows, column: str) -> pl.Series:
@@ -170,7 +171,7 @@ def read_jobs(table: Table, builder: TableBuilder) -> pl.DataFrame:
 
 
 def read_tasks(table: Table, builder: TableBuilder) -> pl.DataFrame:
-    """Task table: job_name, status, start, end, gpus, cpus, memory, workers, ps, gpu_type, user, ..., line, row_hash."""
+    """Task table: job_name, status, start, end, gpus, cpus, memory, workers, ps, others, gpu_type, texts, line."""
     frames = []
     for rows in table.rows(builder):
         name, task = _name(rows), _optional(rows, "task_name").str.to_lowercase()
@@ -212,7 +213,9 @@ def read_instances(table: Table, builder: TableBuilder, job_names: pl.Series) ->
         rows.drop(~name.is_in(job_names.implode()).to_numpy(), "job has no row in the job or task table", "job_name")
         frame = _kept(rows, columns)
         rows.account.add("merged", "instance of a job", frame["line"].to_numpy())
-        reduced.append(frame.group_by("job_name").agg(pl.col("start").drop_nans().min(), pl.col("end").drop_nans().max()))
+        reduced.append(
+            frame.group_by("job_name").agg(pl.col("start").drop_nans().min(), pl.col("end").drop_nans().max())
+        )
     return pl.concat(reduced).group_by("job_name").agg(pl.col("start").min(), pl.col("end").max())
 
 
@@ -230,7 +233,7 @@ def read_tags(table: Table, builder: TableBuilder, inst_ids: pl.Series) -> pl.Da
     return pl.concat(frames).unique("inst_id", keep="last", maintain_order=True)
 
 
-def _kept(rows: Rows, columns: dict[str, pl.Series | NDArray[np.float64]]) -> pl.DataFrame:
+def _kept(rows: Rows, columns: Mapping[str, object]) -> pl.DataFrame:
     keep = rows.close()
     hashes = rows.row_hash if rows.row_hash is not None else np.zeros(len(rows), dtype=np.uint64)
     frame = pl.DataFrame({**columns, "line": rows.lines, "row_hash": hashes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from dl2env.workload.traces.formats import ReadOptions, detect, trace_format
@@ -33,7 +34,11 @@ def read_trace(
     chosen = None if format == "auto" else trace_format(format)
     source = open_source(path)
     if chosen is None:
-        chosen = detect(source)
+        chosen, source = detect(source)
     if not chosen.takes_several:
         source.only()
-    return chosen.read(source, ReadOptions(strict, None if companion is None else str(companion)))
+    table, report = chosen.read(source, ReadOptions(strict, None if companion is None else str(companion)))
+    if source.unused:
+        layout = {**report.layout, "other files there, not read": ", ".join(source.unused)}
+        report = dataclasses.replace(report, layout=layout)
+    return table, report

@@ -105,7 +105,7 @@ def read_rows(file: TraceFile, layout: Layout, account: Account) -> Iterator[Row
             held_back = 0
             skip = max(layout.header_line - line + 1, 0)
             if len(lines) > skip:
-                rows, held_back = _cut(lines[skip:], line + skip, layout, account, is_last)
+                rows, held_back = _cut(lines[skip:], line + skip, layout, account, is_last, '"' in text)
                 if rows is not None:
                     yield rows
             if held_back:
@@ -128,11 +128,13 @@ def _decode(content: bytes, line: int, account: Account) -> tuple[str, str]:
         return content.decode("latin-1"), "latin-1"
 
 
-def _cut(lines: list[str], first_line: int, layout: Layout, account: Account, is_last: bool) -> tuple[Rows | None, int]:
+def _cut(
+    lines: list[str], first_line: int, layout: Layout, account: Account, is_last: bool, has_quotes: bool
+) -> tuple[Rows | None, int]:
     """Rows of some lines, and how many lines at the end are to be read again with the next block."""
     numbers: NDArray[np.int64] = np.arange(first_line, first_line + len(lines), dtype=np.int64)
     held_back = 0
-    if layout.quoted and any('"' in line for line in lines):
+    if layout.quoted and has_quotes:
         lines, numbers, held_back = _join_quoted(lines, numbers, account, is_last)
     series = pl.Series("line", lines, dtype=pl.String).str.strip_chars_end("\r")
     if layout.comment:

@@ -131,10 +131,12 @@ class TraceSource:
     Attributes:
         path: As the user gave it.
         files: The files in it.
+        unused: Names of others there that belong to no trace.
     """
 
     path: str
     files: tuple[TraceFile, ...]
+    unused: tuple[str, ...] = ()
 
     def only(self) -> TraceFile:
         """The single file.

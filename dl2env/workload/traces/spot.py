@@ -1,9 +1,9 @@
 """Jobs of Alibaba's v2026-spot-gpu release (ASPLOS'26): `job_info_df.csv`.
 
-Columns: `job_name`, `organization`, `gpu_model`, `cpu_request` (vCPU), `gpu_request`, `worker_num`, `submit_time` (s from
-the first job), `duration` (s), `job_type` (HP or Spot). The release does not spell out whether requests are per worker;
-they are read so: GPUs = gpu_request * worker_num. It has no status; long
-jobs may have been cut by the end of the recording, which the file does not tell.
+Columns: `job_name`, `organization`, `gpu_model`, `cpu_request` (vCPU), `gpu_request`, `worker_num`, `submit_time`
+(seconds from the first job), `duration` (s), `job_type` (HP or Spot). The release does not spell out whether requests
+are per worker; they are read so: GPUs = gpu_request * worker_num. It has no status; long jobs may have been cut by the
+end of the recording, which the file does not tell.
 """
 
 from __future__ import annotations

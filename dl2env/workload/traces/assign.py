@@ -9,8 +9,9 @@ Traces say when a job came, how long it ran and on how many GPUs, not what it tr
 2. Type. A type can take a job when its cap on workers is not below the job's workers, clamped to the largest cap of
    all types; jobs with recorded parameter servers go to types that have them, jobs with recorded roles but without
    parameter servers to the others, where there are such types. A job whose label is the name of a type, or resembles
-   one (`TraceFormat.similar_types`), gets that one if it can take the job. Any other job gets, with equal probability,
-   one of the types that can take it and whose workers use GPUs, by one random number per job in arrival order. Jobs without GPUs get types without GPUs; where the catalogue has none they are left out, and counted.
+   one (`TraceFormat.similar_types`), gets that one if it can take the job. Any other job gets, with equal
+   probability, one of the types that can take it and whose workers use GPUs, by one random number per job in arrival
+   order. Jobs without GPUs get types without GPUs; where the catalogue has none they are left out, and counted.
 3. Work. epochs = duration * isolated samples/s of that type with these workers and parameter servers / samples per
    epoch: alone on the cluster, with this allocation all the time, the job takes exactly its recorded duration.
 """

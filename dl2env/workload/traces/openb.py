@@ -1,10 +1,11 @@
 """Pods of Alibaba's gpu-v2023 release (openb, FGD, ATC'23): `openb_pod_list_*.csv`.
 
-Columns used: `name`, `cpu_milli` (1000 = one vCPU), `memory_mib`, `num_gpu`, `gpu_milli` (per GPU, 1000 = a whole one),
-`gpu_spec` (allowed models joined by "|"), `qos`, `pod_phase`, `creation_time`, `deletion_time`, `scheduled_time`
-(seconds from the trace's start). A pod runs from scheduled_time to deletion_time. Every pod has a deletion time, also those that
-still ran: it counts as an end only for Succeeded and Failed pods, the others are censored. Pods that were never
-scheduled (Pending) are no jobs. The release does not say which pods belong together: each one is a job.
+Columns used: `name`, `cpu_milli` (1000 = one vCPU), `memory_mib`, `num_gpu`, `gpu_milli` (per GPU, 1000 = a whole
+one), `gpu_spec` (allowed models joined by "|"), `qos`, `pod_phase`, `creation_time`, `deletion_time`,
+`scheduled_time` (seconds from the trace's start). A pod runs from scheduled_time to deletion_time. Every pod has a
+deletion time, also those that still ran: it counts as an end only for Succeeded and Failed pods, the others are
+censored. Pods that were never scheduled (Pending) are no jobs. The release does not say which pods belong together:
+each one is a job.
 """
 
 from __future__ import annotations

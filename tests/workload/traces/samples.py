@@ -77,4 +77,35 @@ SAMPLES: dict[str, Sample] = {
         "ncf-2,135,ncf,1,32768\n",
         num_jobs=3,
     ),
+    "pai": Sample(
+        "9f3a01,worker,2.0,Terminated,1000.0,1600.0,600.0,29.3,50.0,T4\n"
+        "9f3a02,tensorflow,1.0,Failed,900.0,1000.0,400.0,10.0,100.0,P100\n"
+        "9f3a03,worker,4.0,Terminated,1200.0,4800.0,600.0,29.3,100.0,V100\n"
+        "9f3a04,evaluator,1.0,Terminated,1100.0,1150.0,600.0,29.3,,\n",
+        num_jobs=4,
+        has_header=False,
+    ),
+    "openb": Sample(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+        "pod-0,12000,16384,1,1000,,LS,Running,0,12537,0\n"
+        "pod-1,6000,12288,1,460,V100M16|V100M32,BE,Succeeded,427,1290,430\n"
+        "pod-2,64000,262144,8,1000,,Guaranteed,Failed,300,900,310\n",
+        num_jobs=3,
+    ),
+    "spot": Sample(
+        "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type\n"
+        "j-0,org-a,A10,8,1,1,0,3600,HP\n"
+        "j-1,org-b,A100-SXM4-80GB,96,8,4,20.5,86400,Spot\n"
+        "j-2,org-a,A10,4,0.5,1,10,60,Spot\n",
+        num_jobs=3,
+        duration_column=7,
+    ),
+    "dl2env": Sample(
+        "arrival_s,duration_s,num_gpus,job_id,status,label,x_deadline_s\n"
+        "100,60.5,1,a,completed,bert,400\n"
+        "90,600,0.5,b,failed,,\n"
+        "300,7200,8,c,running,vgg-16,9000\n",
+        num_jobs=3,
+        duration_column=1,
+    ),
 }

@@ -1,6 +1,9 @@
 """Runs schedulers on frozen scenarios, keeps an entry per pair, and builds the leaderboard's pages from the entries.
 
-- `python scripts/leaderboard.py`: everything that has no entry yet; a stopped run goes on with the same command
+Beside the entries it keeps the limits of each scenario: lower bounds of JCT, and what a search that knows the future
+reaches.
+
+- `python scripts/leaderboard.py`: everything that has no file yet; a stopped run goes on with the same command
 - `python scripts/leaderboard.py build_only=true`: only the pages
 - `python scripts/leaderboard.py 'schedulers=[mypkg.mod:MyScheduler]' scenarios=quick num_workloads=20 out=my_board`
 - `python scripts/leaderboard.py verify=data/leaderboard/toy-v1/drf.json`: runs some of an entry again
@@ -23,8 +26,7 @@ from dl2env.errors import ConfigError, UnknownNameError
 from scripts import command_line
 
 if TYPE_CHECKING:
-    from dl2env.evaluation.leaderboard.cell import Cell
-    from dl2env.evaluation.leaderboard.run import Progress, RunResult
+    from dl2env.evaluation.leaderboard.run import AnyCell, Progress, RunResult
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "data" / "leaderboard"
@@ -43,6 +45,8 @@ class LeaderboardSettings:
         processes: Cells at a time; None: as many as there are cores.
         out: Folder of the entries; None: that of the checkout.
         with_committed: A folder of one's own also shows the checkout's entries on its scenarios.
+        limits: Also work out the limits of each scenario.
+        search_workloads, search_seconds, search_horizon: How much to search for them, see `LimitsOptions`.
         build_only: Only build the pages.
         verify: An entry to check instead.
         sample: How many workloads of it to run again, or `all`.
@@ -56,11 +60,16 @@ class LeaderboardSettings:
     processes: int | None
     out: str | None
     with_committed: bool
+    limits: bool
+    search_workloads: int
+    search_seconds: float | None
+    search_horizon: int
     build_only: bool
     verify: str | None
     sample: int | str
 
     def __post_init__(self) -> None:
+        from dl2env.evaluation.leaderboard.limits_cell import LimitsOptions
         from dl2env.evaluation.metrics import measured_jobs
         from dl2env.scenarios import SPLITS
 
@@ -73,6 +82,7 @@ class LeaderboardSettings:
         if len(self.trim) != 2:
             raise ConfigError(f"trim={list(self.trim)}: give two shares, of the first and of the last jobs")
         measured_jobs(100, (self.trim[0], self.trim[1]))
+        LimitsOptions(self.search_workloads, self.search_seconds, self.search_horizon)
         if not (self.sample == "all" or (isinstance(self.sample, int) and self.sample >= 1)):
             raise ConfigError(f"sample={self.sample}: give a number of workloads, or all")
 
@@ -123,22 +133,28 @@ def leaderboard(values: dict[str, Any], path: Path) -> None:
         sys.exit(1)
 
 
-def _cells(settings: LeaderboardSettings, values: Mapping[str, Any]) -> list[Cell]:
+def _cells(settings: LeaderboardSettings, values: Mapping[str, Any]) -> list[AnyCell]:
     from dl2env.evaluation.leaderboard.cell import make_cells
+    from dl2env.evaluation.leaderboard.limits_cell import LimitsOptions, make_limits_cells
     from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
+    from dl2env.evaluation.metrics import NO_TRIM
 
     schedulers = choose_schedulers(
         values["schedulers"], values["scheduler_groups"], values["exclude"], translate=_checkpoint
     )
     scenarios = choose_scenarios(values["scenarios"], values["scenario_groups"], values["scenario_paths"])
-    return make_cells(
-        schedulers,
-        scenarios,
-        split=settings.split,  # type: ignore[arg-type]
-        num_workloads=settings.num_workloads,
-        batch=settings.batch,
-        trim=(settings.trim[0], settings.trim[1]),
-    )
+    split: Any = settings.split
+    trim = (settings.trim[0], settings.trim[1])
+    count = settings.num_workloads
+    cells: list[AnyCell] = [
+        *make_cells(schedulers, scenarios, split=split, num_workloads=count, batch=settings.batch, trim=trim)
+    ]
+    if settings.limits and trim == NO_TRIM:  # limits are of the mean over all jobs
+        options = LimitsOptions(settings.search_workloads, settings.search_seconds, settings.search_horizon)
+        limits = make_limits_cells(scenarios, split=split, num_workloads=count, options=options)
+        is_shared = settings.is_own and settings.with_committed
+        cells += [cell for cell in limits if not (is_shared and cell.is_done_in(COMMITTED))]
+    return cells
 
 
 def _checkpoint(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -148,12 +164,12 @@ def _checkpoint(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]
     return "agents.scheduler:CheckpointScheduler", {"path": name, **options}
 
 
-def _run(settings: LeaderboardSettings, cells: list[Cell]) -> RunResult:
+def _run(settings: LeaderboardSettings, cells: list[AnyCell]) -> RunResult:
     from dl2env.evaluation.leaderboard.run import compile_kernels, pending_cells, run_cells
 
     pending, kept = pending_cells(cells, settings.folder)
-    kept_text = f", {len(kept)} have their entry already" if kept else ""
-    print(f"{len(pending)} of {len(cells)} cells to run{kept_text}; entries: {_shown(settings.folder)}", flush=True)
+    kept_text = f", {len(kept)} have their file already" if kept else ""
+    print(f"{len(pending)} of {len(cells)} cells to run{kept_text}; folder: {_shown(settings.folder)}", flush=True)
     if not pending:
         return run_cells([], settings.folder, 1)
     try:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dl2env.errors import ConfigError
-from dl2env.evaluation.metrics import completion_times
-from dl2env.evaluation.report import BASELINES, compare
+from dl2env.evaluation.report import BASELINES, compare, counted_jct
 from dl2env.evaluation.runner import Evaluation
 
 if TYPE_CHECKING:
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
 def plot_jct_cdf(evaluation: Evaluation, path: Path) -> Path:
     """Draws the distribution of JCT over the jobs of all workloads, a curve per scheduler, and returns the path.
 
-    Jobs that did not finish count with their time until truncation.
+    Jobs that did not finish count as in the metrics: with their time until truncation and what their remaining work
+    takes alone at its best allocation.
 
     Raises:
         ConfigError: matplotlib is missing, nothing was run, or the file cannot be written.
@@ -30,7 +30,7 @@ def plot_jct_cdf(evaluation: Evaluation, path: Path) -> Path:
     axes = figure.add_subplot()
     interval_s = evaluation.scenario.config.dynamics.interval_s
     for name, result in evaluation.results.items():
-        jct = np.sort(np.concatenate([completion_times(records) for records in result.records])) / interval_s
+        jct = np.sort(np.concatenate(counted_jct(result, evaluation.workloads))) / interval_s
         axes.step(jct, np.arange(1, len(jct) + 1) / len(jct), where="post", label=name)
     axes.set_xscale("log")
     axes.set_xlabel("job completion time in scheduling intervals")

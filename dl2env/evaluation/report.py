@@ -16,14 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import dl2env
 from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError
-from dl2env.evaluation.metrics import METRIC_NAMES, completion_times
+from dl2env.evaluation.metrics import METRIC_NAMES, IsolatedSpeeds, completion_times, penalised_completion_times
 from dl2env.evaluation.runner import Evaluation, SchedulerResult
 from dl2env.evaluation.statistics import (
     CONFIDENCE,
@@ -33,6 +34,9 @@ from dl2env.evaluation.statistics import (
     probability_of_improvement,
     reduction_interval,
 )
+
+if TYPE_CHECKING:
+    from dl2env.workload.jobs import Workload
 
 SCHEMA_VERSION = 1
 BASELINES = ("drf", "optimus")
@@ -112,7 +116,10 @@ def format_table(evaluation: Evaluation, baselines: Sequence[str] = BASELINES, s
         *_aligned(rows),
     ]
     if any(result.values("num_unfinished").any() for result in evaluation.results.values()):
-        lines.append("* some jobs did not finish before truncation: their JCT counts up to there, a lower bound")
+        lines.append(
+            "* some jobs did not finish before truncation: their JCT counts as the time up to there and what their "
+            "remaining work takes alone at its best allocation"
+        )
     if evaluation.interrupted:
         lines.append("interrupted: schedulers that had not finished are missing")
     return "\n".join(lines)
@@ -201,7 +208,8 @@ def write_summary(path: Path, summary: dict[str, Any]) -> Path:
 def write_jobs(path: Path, evaluation: Evaluation) -> Path:
     """Writes one CSV row per scheduler, workload and job (times in seconds), and returns the path.
 
-    `jct_s` of an unfinished job, whose `finish_s` is empty, is its time until truncation.
+    `jct_s` of an unfinished job, whose `finish_s` is empty, is what the metrics count: its time until truncation, and
+    what its remaining work takes alone at its best allocation.
 
     Raises:
         ConfigError: The file cannot be written.
@@ -213,8 +221,9 @@ def write_jobs(path: Path, evaluation: Evaluation) -> Path:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(header)
             for name, result in evaluation.results.items():
+                jct_of_workloads = counted_jct(result, evaluation.workloads)
                 for w, (records, workload) in enumerate(zip(result.records, evaluation.workloads, strict=True)):
-                    jct_s = completion_times(records)
+                    jct_s = jct_of_workloads[w]
                     for i in range(workload.num_jobs):
                         times = (records.arrival_s[i], records.start_s[i], records.finish_s[i], jct_s[i])
                         writer.writerow(
@@ -232,6 +241,17 @@ def write_jobs(path: Path, evaluation: Evaluation) -> Path:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return path
+
+
+def counted_jct(result: SchedulerResult, workloads: Sequence[Workload]) -> list[NDArray[np.float64]]:
+    """Per workload the JCT of its jobs in seconds, as the metrics count it; see `metrics.penalised_completion_times`."""
+    from dl2env.sim.simulator import ClusterSimulator
+
+    if not result.values("num_unfinished").any():
+        return [completion_times(records) for records in result.records]
+    speeds = IsolatedSpeeds.of(ClusterSimulator(result.config, 1, max_jobs=1))
+    pairs = zip(result.records, workloads, strict=True)
+    return [penalised_completion_times(records, workload, speeds) for records, workload in pairs]
 
 
 def package_versions() -> dict[str, str]:

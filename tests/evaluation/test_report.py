@@ -78,7 +78,9 @@ def test_table_flags_what_is_not_whole() -> None:
     cut = evaluate([bad], small_scenario(**{"dynamics.max_intervals": 2}), num_workloads=1)
     text = format_table(Evaluation(cut.scenario, cut.split, cut.workloads, cut.results, interrupted=True))
     assert re.search(r"\d\*", text)
-    assert "* some jobs did not finish before truncation" in text
+    assert (
+        "* some jobs did not finish before truncation: their JCT counts as the time up to there and what their" in text
+    )
     assert "interrupted" in text.splitlines()[-1]
     assert "[" not in text.splitlines()[2]  # one workload: no interval is pretended
 
@@ -158,7 +160,9 @@ def test_job_table(evaluation: Evaluation, tmp_path: Path) -> None:
     rows = read_csv(write_jobs(tmp_path / "cut.csv", cut))
     unfinished = [row for row in rows if row["finish_s"] == ""]
     assert unfinished
-    assert all(float(row["jct_s"]) == max(0.0, 2400 - float(row["arrival_s"])) for row in unfinished)
+    assert all(float(row["jct_s"]) > max(0.0, 2400 - float(row["arrival_s"])) for row in unfinished)
+    mean_jct_s = cut.results["void"].metrics[0].mean_jct_s
+    assert np.mean([float(row["jct_s"]) for row in rows]) == pytest.approx(mean_jct_s, rel=1e-12)
 
 
 def test_plots_are_png_files(evaluation: Evaluation, tmp_path: Path) -> None:
@@ -188,6 +192,18 @@ def test_plots_draw_the_data(evaluation: Evaluation, monkeypatch: pytest.MonkeyP
     reduction = 100 * (1 - evaluation.scores("drf").mean() / evaluation.scores("optimus").mean())
     back = 100 * (1 - evaluation.scores("optimus").mean() / evaluation.scores("drf").mean())
     assert widths == pytest.approx(sorted([back, 0.0, reduction, reduction]))
+
+
+def test_plots_count_unfinished_jobs_like_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from dl2env.evaluation import plots
+
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
+    cut = evaluate([AlwaysVoid()], small_scenario(**{"dynamics.max_intervals": 2}), num_workloads=2)
+    plots.plot_jct_cdf(cut, tmp_path / "cdf.png")
+    mean = np.mean(figures[0].axes[0].lines[0].get_xdata())
+    assert mean == pytest.approx(cut.results["void"].values("mean_jct_intervals").mean())
 
 
 def test_missing_matplotlib_and_missing_baseline_say_the_cure(

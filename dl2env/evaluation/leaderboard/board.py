@@ -8,36 +8,35 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dl2env
 from dl2env.errors import ConfigError
-from dl2env.evaluation.leaderboard.entry import Entry, EntryError, read_entry
-from dl2env.evaluation.ranking import Standing, compare_on_scenario, compare_over_scenarios, win_matrix
+from dl2env.evaluation.leaderboard.entry import Entry
+from dl2env.evaluation.leaderboard.folder import SetAside
+from dl2env.evaluation.leaderboard.limits import Limits
+from dl2env.evaluation.metrics import NO_TRIM
+from dl2env.evaluation.ranking import (
+    RankRange,
+    Standing,
+    compare_on_scenario,
+    compare_over_scenarios,
+    win_matrix,
+)
 from dl2env.evaluation.statistics import Interval
 
 SCORE = "mean_jct_s"
 
-
-@dataclass(frozen=True)
-class SetAside:
-    """An entry or file that is not compared.
-
-    Attributes:
-        name: Scheduler and scenario, or the file.
-        reason: Why, and what cures it.
-        is_stale: It was a result once: of another world, version or set of workloads.
-    """
-
-    name: str
-    reason: str
-    is_stale: bool = True
+ORACLE_MARK = "†"
+ORACLE_NOTE = (
+    f"{ORACLE_MARK} An oracle: it knows the future, or sizes that no scheduler is told. Shown for comparison; it has "
+    "no rank, and others are ranked without it."
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class ScenarioBoard:
         num_workloads: Workloads that all entries have, in this order the first ones.
         workload_idx: For each entry, the places of these workloads in it.
         seed: Seed of the bootstrap.
+        limits: Lower bounds and the search's results, where there are any.
     """
 
     name: str
@@ -57,6 +57,7 @@ class ScenarioBoard:
     num_workloads: int
     workload_idx: tuple[NDArray[np.intp], ...]
     seed: int
+    limits: Limits | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,6 +68,26 @@ class ScenarioBoard:
     def interval_s(self) -> float:
         """Scheduling interval in seconds."""
         return self.entries[0].interval_s
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Digests of the shared workloads, in their order."""
+        return tuple(self.entries[0].workload_digests[i] for i in self.workload_idx[0])
+
+    @property
+    def oracles(self) -> frozenset[str]:
+        """Schedulers that know what no scheduler can."""
+        return frozenset(entry.scheduler for entry in self.entries if entry.is_oracle)
+
+    @property
+    def ranks(self) -> tuple[RankRange | None, ...]:
+        """(K) ranks among the schedulers that are no oracles; None for oracles."""
+        return _ranks(self._standing, self.oracles)
+
+    @property
+    def best(self) -> str | None:
+        """The scheduler with the smallest mean JCT, oracles left out."""
+        return _best(self._standing, self.oracles)
 
     def values(self, metric: str) -> NDArray[np.float64]:
         """(K, N) values of a metric on the shared workloads."""
@@ -85,11 +106,14 @@ class ScenarioBoard:
             tuple(labels), self._standing.log_mean[rows], self._standing.draws[rows], self._standing.num_resampled
         )
 
+    def generator(self, purpose: str = "") -> np.random.Generator:
+        """A generator of the scenario's own: scenarios are resampled independently, and one more changes no other."""
+        words = np.frombuffer(hashlib.sha256((self.name + purpose).encode()).digest()[:16], np.uint32)
+        return np.random.default_rng([self.seed, *words.tolist()])
+
     @cached_property
     def _standing(self) -> Standing:
-        # A generator of the scenario's own: scenarios are resampled independently, and one more changes no other.
-        words = np.frombuffer(hashlib.sha256(self.name.encode()).digest()[:16], np.uint32)
-        return compare_on_scenario(self.labels, self.values(SCORE), np.random.default_rng([self.seed, *words.tolist()]))
+        return compare_on_scenario(self.labels, self.values(SCORE), self.generator())
 
     @cached_property
     def wins(self) -> NDArray[np.float64]:
@@ -148,6 +172,21 @@ class Board:
         return compare_over_scenarios([s.standing(self.ranked) for s in self.headline_scenarios])
 
     @cached_property
+    def oracles(self) -> frozenset[str]:
+        """Schedulers that know what no scheduler can."""
+        return frozenset(label for s in self.scenarios for label in s.oracles)
+
+    @cached_property
+    def overall_ranks(self) -> tuple[RankRange | None, ...]:
+        """(K) ranks of `overall`'s schedulers among those that are no oracles; None for oracles."""
+        return () if self.overall is None else _ranks(self.overall, self.oracles)
+
+    @cached_property
+    def best(self) -> str | None:
+        """The first of the overall ranking, oracles left out."""
+        return None if self.overall is None else _best(self.overall, self.oracles)
+
+    @cached_property
     def overall_wins(self) -> NDArray[np.float64]:
         """(K, K) share of workloads won between ranked schedulers, averaged over scenarios."""
         rows = [[s.labels.index(label) for label in self.ranked] for s in self.headline_scenarios]
@@ -178,21 +217,6 @@ class Board:
         return float(np.mean([values.mean() for values in per_scenario]))
 
 
-def read_folder(folder: Path) -> tuple[dict[Path, Entry], list[SetAside]]:
-    """All entries below a folder by path, in order, and the files that are none."""
-    entries: dict[Path, Entry] = {}
-    damaged = []
-    for path in sorted(folder.rglob("*.json")):
-        if path.name.startswith("."):
-            continue
-        try:
-            entries[path] = read_entry(path)
-        except EntryError as error:
-            reason = str(error).removeprefix(f"{path}: ")
-            damaged.append(SetAside(path.relative_to(folder).as_posix(), reason, is_stale=False))
-    return entries, damaged
-
-
 def build_board(
     entries: Iterable[Entry],
     *,
@@ -202,6 +226,7 @@ def build_board(
     only_listed: bool = False,
     hashes: Mapping[str, str] | None = None,
     set_aside: Iterable[SetAside] = (),
+    limits: Iterable[Limits] = (),
     seed: int = 0,
 ) -> Board:
     """Puts entries together.
@@ -214,6 +239,7 @@ def build_board(
         only_listed: Leave out scenarios that the order does not name.
         hashes: Hash of each scenario as it is today; for scenarios not in it, that of most entries counts.
         set_aside: Files that could not be read.
+        limits: Of the scenarios; where two fit one scenario, the first counts.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -237,6 +263,8 @@ def build_board(
     if not scenarios:
         reasons = f"; set aside: {aside[0].name}: {aside[0].reason}" if aside else ""
         raise ConfigError(f"no entry of split {split} to show{reasons}")
+    of_split = [item for item in limits if item.split == split]
+    scenarios = [_with_limits(s, [item for item in of_split if item.scenario == s.name], aside) for s in scenarios]
     board = Board(tuple(scenarios), reference, split, tuple(aside))
     outside = [s for s in scenarios if s not in board.headline_scenarios]
     for reason, names in (
@@ -271,6 +299,38 @@ def _fitting(entries: Sequence[Entry], scenario_hash: str | None) -> tuple[list[
     return fitting, stale
 
 
+def _with_limits(scenario: ScenarioBoard, found: Sequence[Limits], aside: list[SetAside]) -> ScenarioBoard:
+    """Adds the first limits that fit, and sets aside those that do not, unless others do."""
+    stale = []
+    for limits in found:
+        reason = ""
+        if limits.scenario_hash != scenario.entries[0].scenario_hash:
+            reason = "the scenario is another one now (its hash differs); run the leaderboard again"
+        elif limits.version != dl2env.__version__:
+            reason = f"made with dl2env {limits.version}, this is {dl2env.__version__}; run the leaderboard again"
+        elif not set(limits.workload_digests) & set(scenario.digests):
+            reason = "shares no workload with the entries; run the leaderboard again"
+        elif scenario.entries[0].trim != NO_TRIM:
+            reason = "limits are of all jobs, the entries' averages leave some out (trim)"
+        if not reason:
+            return replace(scenario, limits=limits)
+        stale.append(SetAside(f"limits of {scenario.name}", reason))
+    aside += stale
+    return scenario
+
+
+def _ranks(standing: Standing, oracles: frozenset[str]) -> tuple[RankRange | None, ...]:
+    rows = [k for k, name in enumerate(standing.names) if name not in oracles]
+    names = tuple(standing.names[k] for k in rows)
+    real = Standing(names, standing.log_mean[rows], standing.draws[rows], standing.num_resampled)
+    ranks = dict(zip(real.names, real.ranks, strict=True))
+    return tuple(ranks.get(name) for name in standing.names)
+
+
+def _best(standing: Standing, oracles: frozenset[str]) -> str | None:
+    return next((standing.names[k] for k in standing.order if standing.names[k] not in oracles), None)
+
+
 def _scenario_board(
     name: str, entries: Sequence[Entry], aside: list[SetAside], notices: list[str], seed: int
 ) -> ScenarioBoard:
@@ -296,6 +356,11 @@ def _scenario_board(
         )
     places = tuple(np.array([entry.workload_digests.index(d) for d in digests], dtype=np.intp) for entry in kept)
     return ScenarioBoard(name, tuple(kept), len(digests), places, seed)
+
+
+def marked(label: str, oracles: Collection[str]) -> str:
+    """A scheduler's label, with a mark if it is an oracle."""
+    return f"{label} {ORACLE_MARK}" if label in oracles else label
 
 
 def interval_text(interval: Interval, digits: int = 3) -> str:

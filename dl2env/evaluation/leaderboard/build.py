@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dl2env.errors import Dl2EnvError
 from dl2env.evaluation.html_page import write_page
-from dl2env.evaluation.leaderboard.board import Board, build_board, read_folder
+from dl2env.evaluation.leaderboard.board import Board, build_board
+from dl2env.evaluation.leaderboard.folder import read_folder, read_limits_folder
 from dl2env.evaluation.leaderboard.html import board_html
 from dl2env.evaluation.leaderboard.markdown import board_markdown
 from dl2env.evaluation.leaderboard.selection import ScenarioChoice
@@ -28,7 +29,7 @@ def build_pages(
     """Reads entries, builds the board and writes its pages.
 
     Args:
-        folders: Folders of entries; where two have an entry of one cell, that of the first counts.
+        folders: Folders of entries and limits; where two have one of the same, that of the first counts.
         pages: Folder of the pages.
         choices: Scenarios that were asked for: their present hashes count.
         only_chosen: Show no others.
@@ -41,11 +42,13 @@ def build_pages(
     Raises:
         ConfigError: There is nothing to show, or a page cannot be written.
     """
-    entries, damaged = [], []
+    entries, limits, damaged = [], [], []
     for folder in folders:
         found, wrong = read_folder(folder)
         entries += list(found.values())
-        damaged += wrong
+        found_limits, wrong_limits = read_limits_folder(folder)
+        limits += found_limits
+        damaged += [*wrong, *wrong_limits]
     hashes = {}
     names = []
     for choice in choices:
@@ -65,6 +68,7 @@ def build_pages(
         only_listed=only_chosen,
         hashes=hashes,
         set_aside=damaged,
+        limits=limits,
     )
     descriptions = {}
     for shown in board.scenarios:

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dl2env
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError
 from dl2env.evaluation.leaderboard.code_digest import code_digest
 from dl2env.evaluation.leaderboard.entry import (
     ENTRY_METRICS,
     QUANTILE_LEVELS,
     Entry,
+    EntryError,
     aggregate,
     compact,
     entry_path,
-    rounded,
+    read_entry,
+    write_entry,
 )
+from dl2env.evaluation.leaderboard.json_file import rounded
 from dl2env.evaluation.leaderboard.selection import ScenarioChoice, SchedulerChoice
 from dl2env.evaluation.metrics import NO_TRIM, IsolatedSpeeds, episode_metrics, penalised_completion_times
 from dl2env.scenarios import Scenario, Split
@@ -41,8 +45,8 @@ MAX_JOBS_AT_ONCE = 200_000
 _RUNNER = "dl2env.evaluation.runner"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@")
 
-Progress = Callable[[int], None]
-"""Called with the number of finished workloads."""
+Progress = Callable[[float], None]
+"""Called with the finished share of the work."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,18 @@ class Cell:
         """Where its entry lies."""
         return entry_path(folder, self.scenario_name, self.scheduler.label, self.split)
 
+    def is_done_in(self, folder: Path) -> bool:
+        """Whether a folder has its entry, up to date and undamaged."""
+        path = self.path(folder)
+        try:
+            return path.exists() and self.is_finished_by(read_entry(path))
+        except EntryError:  # a damaged one is made again
+            return False
+
+    def run_into(self, folder: Path, progress: Progress) -> Path:
+        """Runs it, writes its entry and returns the path."""
+        return write_entry(self.path(folder), run_cell(self, progress))
+
     def is_finished_by(self, entry: Entry) -> bool:
         """Whether an entry is this cell's result: same world, scheduler and code, and at least as many workloads."""
         mine = (self.scenario_hash, self.scheduler.label, self.scheduler.name, self.scheduler.options_digest, self.code)
@@ -109,12 +125,12 @@ class Cell:
                 **({"options": dict(self.scheduler.options)} if self.scheduler.options else {}),
                 "label": self.scheduler.label,
             }
-        arguments = [f"schedulers=[{hydra_value(scheduler)}]", f"scenarios=[{hydra_value(self.scenario.source)}]"]
-        arguments += [f"scenario_paths.{self.scenario_name}=FILE"] if self.scenario.paths else []
-        arguments += [f"num_workloads={self.num_workloads}"]
-        arguments += [f"split={self.split}"] if self.split != "test" else []
+        arguments = [
+            f"schedulers=[{hydra_value(scheduler)}]",
+            *world_arguments(self.scenario, self.scenario_name, self.split, self.num_workloads),
+        ]
         arguments += [f"trim=[{self.trim[0]:g},{self.trim[1]:g}]"] if self.trim != NO_TRIM else []
-        return " ".join(["python scripts/leaderboard.py", *map(shlex.quote, arguments)])
+        return command_text([*arguments, "limits=false"])
 
 
 def make_cells(
@@ -155,14 +171,18 @@ def run_cell(cell: Cell, progress: Progress | None = None) -> Entry:
     started = time.perf_counter()
     scenario = cell.scenario.build()
     workloads = scenario.workloads(cell.split, cell.num_workloads)
-    result = run_workloads(cell, scenario, workloads, progress)
+    told = (lambda done: progress(done / len(workloads))) if progress is not None else None
+    result = run_workloads(cell, scenario, workloads, told)
     return _entry(cell, scenario, workloads, result, time.perf_counter() - started)
 
 
 def run_workloads(
-    cell: Cell, scenario: Scenario, workloads: Sequence[Workload], progress: Progress | None = None
+    cell: Cell, scenario: Scenario, workloads: Sequence[Workload], progress: Callable[[int], None] | None = None
 ) -> SchedulerResult:
-    """Runs a cell's scheduler on workloads of its scenario, in batches that fit into memory, trimmed as it says."""
+    """Runs a cell's scheduler on workloads of its scenario, in batches that fit into memory, trimmed as it says.
+
+    `progress` is called with the number of finished workloads.
+    """
     from dl2env.evaluation.runner import run_scheduler
 
     batch = max(1, min(cell.batch, MAX_JOBS_AT_ONCE // max(w.num_jobs for w in workloads)))
@@ -224,6 +244,8 @@ def _entry(
         interval_s=scenario.config.dynamics.interval_s,
         seeds={"workloads": scenario.seed, "scheduler": choice.seed},
         is_deterministic=choice.is_deterministic,
+        is_oracle=choice.is_oracle,
+        estimate=config_to_dict(result.config.estimate),
         workload_digests=tuple(w.digest()[:16] for w in workloads),
         metrics=metrics,
         per_workload=per_workload,
@@ -232,6 +254,7 @@ def _entry(
             "wall_s": rounded(wall_s),
             "ms_per_decision": rounded(result.latency.ms_per_decision),
             "p99_call_ms": rounded(1e3 * result.latency.p99_call_s),
+            "cpu_ms_per_episode": rounded(1e3 * result.cpu_s / len(workloads)),
         },
         version=dl2env.__version__,
         code_digest=cell.code,
@@ -246,6 +269,19 @@ def metric_columns(result: SchedulerResult) -> dict[str, NDArray[np.float64]]:
         name: result.num_illegal.astype(np.float64) if name == "num_illegal" else result.values(name)
         for name in ENTRY_METRICS
     }
+
+
+def world_arguments(scenario: ScenarioChoice, name: str, split: Split, num_workloads: int) -> list[str]:
+    """Arguments of the command that choose a scenario's workloads; a user's file is left as FILE."""
+    arguments = [f"scenarios=[{hydra_value(scenario.source)}]"]
+    arguments += [f"scenario_paths.{name}=FILE"] if scenario.paths else []
+    arguments += [f"num_workloads={num_workloads}"]
+    return [*arguments, *([f"split={split}"] if split != "test" else [])]
+
+
+def command_text(arguments: Sequence[str]) -> str:
+    """The leaderboard's command with these arguments, for a shell."""
+    return " ".join(["python scripts/leaderboard.py", *map(shlex.quote, arguments)])
 
 
 def hydra_value(value: Any) -> str:

@@ -8,9 +8,7 @@ cut, edited or written by another program is one clear error.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.errors import Dl2EnvError
+from dl2env.evaluation.leaderboard.json_file import (
+    FileKind,
+    is_number,
+    require,
+    require_digests,
+    require_fields,
+    rounded,
+    rounded_all,
+)
 from dl2env.evaluation.metrics import METRIC_NAMES
-
-SCHEMA = "dl2env-leaderboard-entry"
-SCHEMA_VERSION = 1
-DIGITS = 6
-"""Significant digits of the numbers in an entry."""
 
 ENTRY_METRICS = (*METRIC_NAMES, "num_illegal")
 """Metrics of an entry: those of an episode, and the illegal actions, each of which ended an interval."""
@@ -36,11 +38,15 @@ QUANTILE_LEVELS = (*(k / 100 for k in range(100)), 0.995, 0.999, 1.0)
 
 _SUMS = ("num_jobs", "num_unfinished", "num_decisions", "num_intervals", "num_illegal")
 _LARGEST = ("max_rho",)
-_NUMBER = (int, float)
+_TIMES = ("wall_s", "ms_per_decision", "p99_call_ms", "cpu_ms_per_episode")
+_ESTIMATE = ("kind", "noise", "num_probes")
 
 
 class EntryError(Dl2EnvError):
     """A file is no entry that this code reads; the message names it and says why."""
+
+
+_KIND = FileKind("dl2env-leaderboard-entry", 1, "leaderboard entry", EntryError, "run the cell again")
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,14 @@ class Entry:
         interval_s: Scheduling interval in seconds.
         seeds: `workloads`, the scenario's seed, and `scheduler`, that of a scheduler that draws, or null.
         is_deterministic: The result of a workload depends on nothing but the workload.
+        is_oracle: The scheduler knows the future, or sizes that no scheduler is told: shown, but not ranked.
+        estimate: What it was told about job speeds: `kind`, `noise` and `num_probes` of `config.EstimateConfig`.
         workload_digests: (N) first 16 digits of each workload's SHA-256.
         metrics: Averages over workloads by name; counts are summed, `max_rho` is the largest.
         per_workload: (N) values by name; a single number stands for N equal ones.
         jct_quantiles_s: Quantiles of JCT over the jobs of all workloads at `QUANTILE_LEVELS`.
-        timing: `wall_s` of the cell, `ms_per_decision` and `p99_call_ms`; differs from run to run.
+        timing: `wall_s` of the cell, `ms_per_decision`, `p99_call_ms`, and `cpu_ms_per_episode`, simulation included;
+            differs from run to run.
         version: Version of dl2env.
         code_digest: Digest of the code behind the result, see `leaderboard.code_digest`.
         versions: Versions of Python and packages.
@@ -82,6 +91,8 @@ class Entry:
     interval_s: float
     seeds: Mapping[str, int | None]
     is_deterministic: bool
+    is_oracle: bool
+    estimate: Mapping[str, Any]
     workload_digests: tuple[str, ...]
     metrics: Mapping[str, float]
     per_workload: Mapping[str, float | Sequence[float]]
@@ -97,6 +108,14 @@ class Entry:
         """Number of workloads N."""
         return len(self.workload_digests)
 
+    @property
+    def knows(self) -> str:
+        """What the scheduler was told, for tables: `exact`, `fitted ±5 %` or `noisy ±10 %` speeds, or `oracle`."""
+        if self.is_oracle:
+            return "oracle"
+        kind = str(self.estimate["kind"])
+        return kind if kind == "exact" else f"{kind} ±{100 * float(self.estimate['noise']):g} %"
+
     def values(self, metric: str) -> NDArray[np.float64]:
         """(N,) values of a metric per workload."""
         numbers = np.asarray(self.per_workload[metric], dtype=np.float64)
@@ -110,16 +129,9 @@ def aggregate(metric: str, values: NDArray[np.float64]) -> float:
     return rounded(float(values.max() if metric in _LARGEST else values.mean()))
 
 
-def rounded(value: float) -> float:
-    """The value with `DIGITS` significant digits, whole numbers exactly."""
-    if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
-        return int(value)
-    return float(f"{value:.{DIGITS}g}")
-
-
 def compact(values: NDArray[np.float64]) -> float | list[float]:
     """Rounded values per workload; one number if all are equal."""
-    numbers = [rounded(float(value)) for value in values]
+    numbers = rounded_all(values)
     return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
@@ -140,20 +152,7 @@ def write_entry(path: Path, entry: Entry) -> Path:
     Raises:
         EntryError: The file cannot be written, or a value is not plain and finite.
     """
-    content = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **_plain(entry)}
-    try:
-        lines = [f"{json.dumps(key)}: {_json(value)}" for key, value in content.items()]
-    except (TypeError, ValueError) as error:
-        raise EntryError(f"{path}: the entry holds a value that JSON cannot ({error}); use plain options") from error
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(draft, path)
-    except OSError as error:
-        raise EntryError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path
+    return _KIND.write(path, entry)
 
 
 def read_entry(path: Path) -> Entry:
@@ -162,63 +161,34 @@ def read_entry(path: Path) -> Entry:
     Raises:
         EntryError: The file cannot be read, is none of this schema version, or its content is inconsistent.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise EntryError(f"{path}: cannot be read ({error.strerror}); give the path of an entry") from error
-    except (ValueError, RecursionError) as error:
-        raise EntryError(f"{path}: not a JSON file ({error}); run that cell again") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise EntryError(f"{path}: not a leaderboard entry (no schema {SCHEMA}); remove the file or run the cell again")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise EntryError(f"{path}: schema version {version!r}, this code reads {SCHEMA_VERSION}; run the cell again")
-    try:
-        entry = _checked(content)
-    except _FieldError as error:
-        raise EntryError(f"{path}: {error}; run the cell again") from error
-    return entry
-
-
-class _FieldError(ValueError):
-    """Says which field is wrong and how."""
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    return {f.name: getattr(entry, f.name) for f in fields(Entry)}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, sort_keys=False)
+    return _KIND.read(path, _checked)
 
 
 def _checked(content: dict[str, Any]) -> Entry:
     names = [f.name for f in fields(Entry)]
-    for name in names:
-        if name not in content:
-            raise _FieldError(f"{name} is missing")
+    require_fields(content, tuple(names))
     for name in ("scheduler", "scheduler_name", "scenario", "scenario_hash", "split", "version", "code_digest"):
-        _require(isinstance(content[name], str) and content[name], name, "a text")
+        require(isinstance(content[name], str) and content[name], name, "a text")
     for name in ("options_digest", "command"):
-        _require(isinstance(content[name], str), name, "a text")
-    for name in ("options", "seeds", "metrics", "per_workload", "timing", "versions"):
-        _require(isinstance(content[name], dict), name, "a group of keys")
+        require(isinstance(content[name], str), name, "a text")
+    for name in ("options", "seeds", "estimate", "metrics", "per_workload", "timing", "versions"):
+        require(isinstance(content[name], dict), name, "a group of keys")
     for name in ("trim", "workload_digests", "jct_quantiles_s"):
-        _require(isinstance(content[name], list), name, "a list")
-    _require(isinstance(content["is_deterministic"], bool), "is_deterministic", "true or false")
-    _require(_is_number(content["interval_s"]) and content["interval_s"] > 0, "interval_s", "a positive number")
-    _require(len(content["trim"]) == 2 and all(map(_is_number, content["trim"])), "trim", "two numbers")
-    _require(all(map(_is_number, content["timing"].values())), "timing", "numbers by name")
-    digests = content["workload_digests"]
-    _require(digests and all(isinstance(d, str) for d in digests), "workload_digests", "a list of texts")
-    _require(len(set(digests)) == len(digests), "workload_digests", "all different")
+        require(isinstance(content[name], list), name, "a list")
+    for name in ("is_deterministic", "is_oracle"):
+        require(isinstance(content[name], bool), name, "true or false")
+    estimate = content["estimate"]
+    is_estimate = set(_ESTIMATE) <= set(estimate) and all(is_number(estimate[k]) for k in _ESTIMATE[1:])
+    require(is_estimate, "estimate", f"a group of {', '.join(_ESTIMATE)}")
+    require(is_number(content["interval_s"]) and content["interval_s"] > 0, "interval_s", "a positive number")
+    require(len(content["trim"]) == 2 and all(map(is_number, content["trim"])), "trim", "two numbers")
+    timing = content["timing"]
+    is_timing = set(_TIMES) <= set(timing) and all(map(is_number, timing.values()))
+    require(is_timing, "timing", f"numbers by name, {', '.join(_TIMES)} among them")
+    require_digests(content)
     quantiles = content["jct_quantiles_s"]
-    _require(len(quantiles) == len(QUANTILE_LEVELS), "jct_quantiles_s", f"{len(QUANTILE_LEVELS)} numbers")
-    _require(all(map(_is_number, quantiles)) and quantiles == sorted(quantiles), "jct_quantiles_s", "rising numbers")
+    require(len(quantiles) == len(QUANTILE_LEVELS), "jct_quantiles_s", f"{len(QUANTILE_LEVELS)} numbers")
+    require(all(map(is_number, quantiles)) and quantiles == sorted(quantiles), "jct_quantiles_s", "rising numbers")
     values = {name: content[name] for name in names}
     for name in ("trim", "workload_digests", "jct_quantiles_s"):
         values[name] = tuple(values[name])
@@ -230,26 +200,17 @@ def _checked(content: dict[str, Any]) -> Entry:
 
 def _check_metric(entry: Entry, metric: str) -> None:
     for group in ("metrics", "per_workload"):
-        _require(metric in getattr(entry, group), f"{group}.{metric}", "there")
+        require(metric in getattr(entry, group), f"{group}.{metric}", "there")
     values, total = entry.per_workload[metric], entry.metrics[metric]
     numbers = values if isinstance(values, list) else [values]
-    is_right = len(numbers) in (1, entry.num_workloads) and all(map(_is_number, numbers))
-    _require(is_right, f"per_workload.{metric}", f"a number or {entry.num_workloads} numbers")
-    _require(_is_number(total), f"metrics.{metric}", "a number")
+    is_right = len(numbers) in (1, entry.num_workloads) and all(map(is_number, numbers))
+    require(is_right, f"per_workload.{metric}", f"a number or {entry.num_workloads} numbers")
+    require(is_number(total), f"metrics.{metric}", "a number")
     if "jct" in metric:
-        _require(min(numbers) > 0, f"per_workload.{metric}", "positive")
+        require(min(numbers) > 0, f"per_workload.{metric}", "positive")
     expected = aggregate(metric, entry.values(metric))
-    _require(
+    require(
         math.isclose(expected, total, rel_tol=1e-5, abs_tol=1e-9),
         f"metrics.{metric}",
         f"{expected}, what the values per workload give (it is {total})",
     )
-
-
-def _require(condition: object, name: str, wanted: str) -> None:
-    if not condition:
-        raise _FieldError(f"{name} must be {wanted}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value)

@@ -22,7 +22,7 @@ from dl2env.errors import ConfigError, Dl2EnvError
 
 Task = TypeVar("Task")
 
-Job = Callable[[Any, Callable[[int], None]], Any]
+Job = Callable[[Any, Callable[[Any], None]], Any]
 """A module's function that takes a task and a function to report progress with, and returns something picklable."""
 
 

@@ -1,17 +1,46 @@
-"""Runs the cells that have no entry yet, each in a process, and writes their entries as they finish."""
+"""Runs the cells that have no file yet, each in a process, and writes their files as they finish."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Protocol
 
-from dl2env.evaluation.leaderboard.cell import Cell, run_cell
-from dl2env.evaluation.leaderboard.entry import EntryError, read_entry, write_entry
 from dl2env.evaluation.leaderboard.pool import run_in_processes
+from dl2env.evaluation.leaderboard.selection import SchedulerChoice
+
+
+class AnyCell(Protocol):
+    """What is run in a process: a scheduler on a scenario (`cell.Cell`), or a scenario's limits (`LimitsCell`)."""
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def scheduler(self) -> SchedulerChoice:
+        """What it runs."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """Guess of its seconds: only ratios count."""
+        ...
+
+    def is_done_in(self, folder: Path) -> bool:
+        """Whether a folder has its file, up to date and undamaged."""
+        ...
+
+    def run_into(self, folder: Path, progress: Callable[[float], None]) -> Path:
+        """Runs it, writes its file and returns the path; tells the finished share of the work."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,10 +61,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell without an entry.
+    """A cell without a file.
 
     Attributes:
-        label: Scheduler and scenario.
+        label: Of the cell.
         error: The error on one line.
         details: Traceback, where there is one.
     """
@@ -50,9 +79,9 @@ class RunResult:
     """What a run did.
 
     Attributes:
-        written: Entries written.
-        kept: Labels of cells that had their entry already.
-        failures: Cells without an entry.
+        written: Files written.
+        kept: Labels of cells that had their file already.
+        failures: Cells without a file.
         wall_s: Time it took.
     """
 
@@ -64,41 +93,33 @@ class RunResult:
 
 @dataclass(frozen=True)
 class _Task:
-    cell: Cell
+    cell: AnyCell
     folder: Path
 
 
-def pending_cells(cells: Sequence[Cell], folder: Path) -> tuple[list[Cell], list[Cell]]:
-    """Cells to run, the heaviest first, and those whose entries in the folder are up to date."""
-    pending: list[tuple[float, Cell]] = []
-    kept = []
+def pending_cells(cells: Sequence[AnyCell], folder: Path) -> tuple[list[AnyCell], list[AnyCell]]:
+    """Cells to run, the heaviest first, and those whose files in the folder are up to date."""
+    pending: list[AnyCell] = []
+    kept: list[AnyCell] = []
     for cell in cells:
-        path = cell.path(folder)
-        try:
-            entry = read_entry(path) if path.exists() else None
-        except EntryError:  # a damaged one is made again
-            entry = None
-        if entry is not None and cell.is_finished_by(entry):
-            kept.append(cell)
-        else:
-            pending.append((cell.cost, cell))
-    pending.sort(key=lambda pair: -pair[0])
-    return [cell for _, cell in pending], kept
+        (kept if cell.is_done_in(folder) else pending).append(cell)
+    pending.sort(key=lambda cell: -cell.cost)
+    return pending, kept
 
 
 def run_cells(
-    cells: Sequence[Cell], folder: Path, num_processes: int, report: Callable[[Progress], None] | None = None
+    cells: Sequence[AnyCell], folder: Path, num_processes: int, report: Callable[[Progress], None] | None = None
 ) -> RunResult:
-    """Runs cells that `folder` has no entry of. Stopped at any moment, it loses the cells that were running.
+    """Runs cells that `folder` has no file of. Stopped at any moment, it loses the cells that were running.
 
     Args:
         cells: Cells of the board.
-        folder: Where entries lie.
+        folder: Where the files lie.
         num_processes: How many cells to run at a time.
         report: Called whenever something happened.
 
     Raises:
-        KeyboardInterrupt: The user stopped it; all processes have ended, finished entries are on disk.
+        KeyboardInterrupt: The user stopped it; all processes have ended, finished files are on disk.
     """
     started = time.perf_counter()
     pending, kept = pending_cells(cells, folder)
@@ -116,7 +137,7 @@ def run_cells(
             if event.kind == "started":
                 running[event.index] = cell.label
             elif event.kind == "progress":
-                done[event.index] = cell.cost * min(1.0, event.value / cell.num_workloads)
+                done[event.index] = max(done[event.index], cell.cost * min(1.0, event.value))
             else:
                 del running[event.index]
                 done[event.index] = cell.cost
@@ -131,31 +152,35 @@ def run_cells(
     return result
 
 
-def compile_kernels(cells: Sequence[Cell]) -> None:
+def compile_kernels(cells: Sequence[AnyCell]) -> None:
     """Lets every scheduler of these cells decide once on a tiny world, so that kernels are in the cache on disk.
 
-    Otherwise every process would compile the same ones at the same time. What a scheduler raises here, it will raise
-    again in its cells, where it is reported.
+    Otherwise every process would compile the same ones at the same time.
     """
+    for cell in cells:
+        _try_out(cell.scheduler)
+
+
+def _try_out(choice: SchedulerChoice) -> None:
+    """Lets a scheduler decide on a tiny world, once per process."""
+    _try_out_once(choice.name, json.dumps(choice.options, default=str))
+
+
+@cache
+def _try_out_once(name: str, options: str) -> None:
     from dl2env.evaluation.runner import run_scheduler
     from dl2env.scenarios import get_scenario
+    from dl2env.schedulers.registry import get_scheduler
 
     scenario = get_scenario("toy-v1")
-    workloads = scenario.workloads("test", 1)
-    seen = set()
-    for cell in cells:
-        choice = cell.scheduler
-        if choice.label in seen:
-            continue
-        seen.add(choice.label)
-        try:
-            run_scheduler(choice.build(), scenario.config, workloads, name=choice.label)
-        except Exception:
-            continue
+    try:
+        run_scheduler(get_scheduler(name, **json.loads(options)), scenario.config, scenario.workloads("test", 1))
+    except Exception:  # it will raise that again in its cells, where it is reported
+        return
 
 
-def _run_task(task: _Task, progress: Callable[[int], None]) -> str:
-    """In a process: runs a cell and writes its entry; returns the path."""
+def _run_task(task: _Task, progress: Callable[[float], None]) -> str:
+    """In a process: runs a cell and writes its file; returns the path."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is loaded; processes share the cores already
-    entry = run_cell(task.cell, progress)
-    return str(write_entry(task.cell.path(task.folder), entry))
+    _try_out(task.cell.scheduler)  # kernels are loaded before time is taken
+    return str(task.cell.run_into(task.folder, progress))

@@ -34,6 +34,8 @@ class SchedulerChoice:
         options_digest: Digest of its plain attributes, and of the files and folders that options name.
         module: Module that defines its class.
         seed: Seed of a scheduler that draws; None for others.
+        is_oracle: Its class, or it, declares `is_oracle = True`: it knows the future, or sizes that no scheduler is
+            told. Shown on boards, but not ranked.
     """
 
     name: str
@@ -42,6 +44,7 @@ class SchedulerChoice:
     options_digest: str = ""
     module: str = "dl2env.schedulers.registry"
     seed: int | None = None
+    is_oracle: bool = False
 
     @property
     def is_deterministic(self) -> bool:
@@ -227,6 +230,7 @@ def _scheduler(
         options_digest=_state_digest(scheduler, options),
         module=type(scheduler).__module__,
         seed=_seed(scheduler, options),
+        is_oracle=getattr(scheduler, "is_oracle", False) is True,
     )
 
 

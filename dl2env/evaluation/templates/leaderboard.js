@@ -42,10 +42,12 @@
     document.getElementById("intervals-figure").hidden = !view.ratios.length;
     box.replaceChildren();
     if (!view.ratios.length) return;
-    var width = Math.max(280, box.clientWidth), row = 20, top = 8;
-    var longest = Math.max.apply(null, view.labels.map(function (label) { return label.length; }));
+    var limits = ["bound", "search"].filter(function (name) { return name in view.limits; });
+    document.getElementById("limits-hint").hidden = !limits.length;
+    var width = Math.max(280, box.clientWidth), row = 20, top = limits.length ? 20 : 8;
+    var longest = Math.max.apply(null, view.shown.map(function (label) { return label.length; }));
     var left = Math.min(7 * longest + 16, 0.42 * width), right = 12, height = top + row * view.labels.length + 28;
-    var all = view.ratios.flat().filter(function (x) { return x !== null; }).concat([1]);
+    var all = view.ratios.flat().filter(function (x) { return x !== null; }).concat([1], Object.values(view.limits));
     var low = Math.min.apply(null, all) / 1.03, high = Math.max.apply(null, all) * 1.03;
     function x(value) {
       return left + (width - left - right) * (Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low));
@@ -57,11 +59,18 @@
       drawing.append(svg("text", { class: "tick", x: x(t), y: height - 8, "text-anchor": "middle" }, [number(t)]));
     });
     drawing.append(svg("line", { class: "one", x1: x(1), x2: x(1), y1: top, y2: height - 22 }));
-    view.labels.forEach(function (name, k) {
+    // The bound is never above the search, so their names do not meet.
+    limits.forEach(function (name) {
+      var at = x(view.limits[name]), isBound = name === "bound" && limits.length > 1;
+      drawing.append(svg("line", { class: "limit " + name, x1: at, x2: at, y1: top - 8, y2: height - 22 },
+        [svg("title", {}, [name + ": " + view.limits[name]])]));
+      drawing.append(svg("text", { class: "limit-name", x: at + (isBound ? -3 : 3), y: 11, "text-anchor": isBound ? "end" : "start" }, [name]));
+    });
+    view.shown.forEach(function (name, k) {
       var r = view.ratios[k], y = top + row * (k + 0.5), bounded = r[1] !== null;
       var group = svg("g", { class: bounded && r[2] < 1 ? "better" : bounded && r[1] > 1 ? "worse" : "tied" });
       var limit = Math.floor((left - 12) / 6.6), text = name.length > limit ? name.slice(0, limit - 1) + "…" : name;
-      group.append(svg("title", {}, [name + ": " + r[0] + (bounded ? " [" + r[1] + ", " + r[2] + "]" : "") + ", rank " + view.ranks[k]]));
+      group.append(svg("title", {}, [name + ": " + r[0] + (bounded ? " [" + r[1] + ", " + r[2] + "]" : "") + (view.ranks[k] === null ? ", an oracle" : ", rank " + view.ranks[k])]));
       group.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, [text]));
       if (bounded) group.append(svg("line", { class: "interval", x1: x(r[1]), x2: x(r[2]), y1: y, y2: y }));
       group.append(svg("circle", { class: "point", cx: x(r[0]), cy: y, r: 4 }));
@@ -121,23 +130,23 @@
   function fillLegend(view) {
     var legend = document.getElementById("cdf-legend");
     legend.querySelectorAll("label").forEach(function (label) { label.remove(); });
-    view.labels.forEach(function (name) {
+    view.labels.forEach(function (name, k) {
       var box = html("input", { type: "checkbox" });
       box.checked = chosen.has(name);
       box.addEventListener("change", function () {
         if (box.checked) chosen.add(name); else chosen.delete(name);
         drawCdf(view);
       });
-      legend.append(html("label", { "data-label": name }, [box, html("span", { class: "swatch" }), name]));
+      legend.append(html("label", { "data-label": name }, [box, html("span", { class: "swatch" }), view.shown[k]]));
     });
   }
 
   function drawWins(view) {
-    var head = html("tr", {}, [html("td")].concat(view.labels.map(function (name) {
+    var head = html("tr", {}, [html("td")].concat(view.shown.map(function (name) {
       return html("th", { scope: "col" }, [html("span", {}, [name])]);
     })));
-    var rows = view.labels.map(function (name, i) {
-      return html("tr", {}, [html("th", { scope: "row" }, [name])].concat(view.labels.map(function (other, j) {
+    var rows = view.shown.map(function (name, i) {
+      return html("tr", {}, [html("th", { scope: "row" }, [name])].concat(view.shown.map(function (other, j) {
         if (i === j) return html("td", { class: "muted" }, ["–"]);
         var verdict = view.better[i][j] ? "fill-good" : view.better[j][i] ? "fill-bad" : "";
         var meaning = verdict === "" ? "tie" : verdict === "fill-good" ? "better" : "worse";

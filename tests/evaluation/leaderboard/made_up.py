@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 import dl2env
-from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, QUANTILE_LEVELS, Entry, aggregate, compact, rounded
+from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, QUANTILE_LEVELS, Entry, aggregate, compact
+from dl2env.evaluation.leaderboard.json_file import rounded, rounded_all
+from dl2env.evaluation.leaderboard.limits import Limits, mean_metrics
 
 HASH = "a" * 64
 
@@ -48,6 +50,8 @@ def entry(
             interval_s=1200.0,
             seeds={"workloads": 0, "scheduler": None},
             is_deterministic=True,
+            is_oracle=False,
+            estimate={"kind": "exact", "noise": 0.0, "num_probes": 10},
             workload_digests=tuple(f"{k:016x}" for k in range(num_workloads)),
             metrics={
                 name: aggregate(name, np.broadcast_to(np.asarray(v, float), (num_workloads,)))
@@ -55,11 +59,45 @@ def entry(
             },
             per_workload=per_workload,
             jct_quantiles_s=tuple(rounded(float(q)) for q in np.quantile(jobs, QUANTILE_LEVELS)),
-            timing={"wall_s": 1.5, "ms_per_decision": 0.01, "p99_call_ms": 0.2},
+            timing={"wall_s": 1.5, "ms_per_decision": 0.01, "p99_call_ms": 0.2, "cpu_ms_per_episode": 2.5},
             version=dl2env.__version__,
             code_digest="c" * 16,
             versions={"python": "3.11.2"},
             command=f"python scripts/leaderboard.py 'schedulers=[{scheduler}]' 'scenarios=[{scenario}]'",
+        ),
+        **changes,
+    )
+
+
+def limits(
+    scenario: str = "world-v1",
+    bound: float = 0.4,
+    search: float = 0.45,
+    num_workloads: int = 20,
+    num_searched: int = 10,
+    seed: int = 0,
+    **changes: Any,
+) -> Limits:
+    """A bound and a search at fixed shares of the JCTs that DRF's entry of the same seed has, up to its little noise."""
+    shared = np.random.default_rng([seed, len(scenario)]).lognormal(9.0, 0.4, num_workloads)
+    bound_s, search_s = rounded_all(bound * shared), rounded_all(search * shared[:num_searched])
+    return replace(
+        Limits(
+            scenario=scenario,
+            scenario_hash=HASH,
+            split="test",
+            interval_s=1200.0,
+            workload_digests=tuple(f"{k:016x}" for k in range(num_workloads)),
+            metrics=mean_metrics(np.array(bound_s), np.array(search_s)),
+            bound_jct_s=tuple(bound_s),
+            search_jct_s=tuple(search_s),
+            search_num_unfinished=0,
+            options={"search_workloads": 10, "search_seconds": 60.0, "search_horizon": 25},
+            timing={"wall_s": 1.0, "bound_cpu_s": 0.1, "search_cpu_s": 0.9},
+            version=dl2env.__version__,
+            code_digest="c" * 16,
+            versions={"python": "3.11.2"},
+            command=f"python scripts/leaderboard.py 'schedulers=[drf]' 'scenarios=[{scenario}]'",
         ),
         **changes,
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from dl2env.errors import ConfigError
-from dl2env.evaluation.leaderboard.board import SetAside, build_board, read_folder
+from dl2env.evaluation.leaderboard.board import build_board
 from dl2env.evaluation.leaderboard.entry import Entry, entry_path, write_entry
+from dl2env.evaluation.leaderboard.folder import SetAside, read_folder
 from dl2env.evaluation.leaderboard.html import board_html
 from dl2env.evaluation.leaderboard.markdown import board_markdown
 from tests.evaluation.leaderboard.made_up import HASH, entry

@@ -17,9 +17,9 @@ from dl2env.evaluation.leaderboard.entry import (
     entry_path,
     file_name,
     read_entry,
-    rounded,
     write_entry,
 )
+from dl2env.evaluation.leaderboard.json_file import rounded
 from tests.evaluation.leaderboard.made_up import entry
 
 
@@ -58,6 +58,13 @@ def test_names_become_file_names() -> None:
     assert entry_path(Path("f"), "w-v1", "drf", "validation").as_posix() == "f/w-v1/drf.validation.json"
 
 
+def test_what_a_scheduler_knows() -> None:
+    assert entry().knows == "exact"
+    assert entry(estimate={"kind": "fitted", "noise": 0.05, "num_probes": 10}).knows == "fitted ±5 %"
+    assert entry(estimate={"kind": "noisy", "noise": 0.125, "num_probes": 10}).knows == "noisy ±12.5 %"
+    assert entry(is_oracle=True).knows == "oracle"
+
+
 def damaged(**changes: Any) -> str:
     content = {"schema": "dl2env-leaderboard-entry", "schema_version": 1, **entry().__dict__, **changes}
     return json.dumps({key: value for key, value in content.items() if value != "REMOVE"}, default=list)
@@ -86,7 +93,10 @@ def with_metric(group: str, metric: str, value: Any) -> dict[str, Any]:
         (damaged(workload_digests=["a", "a"]), "workload_digests must be all different"),
         (damaged(jct_quantiles_s=[1, 2]), "jct_quantiles_s must be 103 numbers"),
         (damaged(jct_quantiles_s=list(range(103, 0, -1))), "rising numbers"),
-        (damaged(timing={"wall_s": "x"}), "timing must be numbers"),
+        (damaged(timing={**entry().timing, "wall_s": "x"}), "timing must be numbers"),
+        (damaged(timing={"wall_s": 1}), "cpu_ms_per_episode among them"),
+        (damaged(is_oracle=0), "is_oracle must be true or false"),
+        (damaged(estimate={"kind": "exact"}), "estimate must be a group of kind, noise, num_probes"),
         (damaged(is_deterministic=1), "is_deterministic must be true or false"),
         (damaged(**with_metric("metrics", "mean_jct_s", 1.0)), "what the values per workload give"),
         (damaged(**with_metric("metrics", "mean_jct_s", float("nan"))), "NaN is no JSON number"),

@@ -109,10 +109,13 @@ def test_commands_make_the_entry_again() -> None:
     (cell,) = cells({"name": "optimus", "options": {"estimate": "noisy", "noise": 0.2}}, split="validation")
     assert cell.command() == (
         "python scripts/leaderboard.py 'schedulers=[{name: optimus,options: {estimate: noisy,noise: 0.2},"
-        f"label: \"optimus(estimate=noisy, noise=0.2)\"}}]' 'scenarios=[{SMALL}]' num_workloads=4 split=validation"
+        f"label: \"optimus(estimate=noisy, noise=0.2)\"}}]' 'scenarios=[{SMALL}]' num_workloads=4 split=validation "
+        "limits=false"
     )
     (plain,) = cells("drf", scenario="toy-v1")
-    assert plain.command() == "python scripts/leaderboard.py 'schedulers=[drf]' 'scenarios=[toy-v1]' num_workloads=1"
+    assert plain.command() == (
+        "python scripts/leaderboard.py 'schedulers=[drf]' 'scenarios=[toy-v1]' num_workloads=1 limits=false"
+    )
 
 
 def test_values_as_hydra_reads_them() -> None:

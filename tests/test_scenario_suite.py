@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dl2env.config import EnvConfig, TraceConfig, WorkloadConfig
 from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError
 from dl2env.evaluation.contention import offered_load
@@ -105,7 +106,9 @@ def test_splits_share_no_workload(name: str, files: dict[str, dict[str, str]]) -
 def test_every_value_has_a_source(name: str) -> None:
     """Also the inherited ones, and every value that differs from the default of the configuration."""
     scenario = get_scenario(name)
-    default, values = flatten(config_to_dict(type(scenario.config)())), flatten(config_to_dict(scenario.config))
+    trace = None if scenario.config.workload.trace is None else TraceConfig("")
+    default = flatten(config_to_dict(EnvConfig(workload=WorkloadConfig(trace=trace))))
+    values = flatten(config_to_dict(scenario.config))
     stated = {key for key, value in values.items() if value != default.get(key) and key not in scenario.requires}
     stated |= {f"split.{split}.{key}" for split, own in scenario.splits.items() for key in own}
     for key in stated - {"workload.trace.start_fraction", "workload.trace.stop_fraction"}:

@@ -48,6 +48,7 @@ def call(folder: Path, *arguments: str, timeout_s: float = 300.0) -> subprocess.
 
 
 PHILLY = ["workload=philly", "workload.path=jobs.csv"]
+STRICT = [*PHILLY, "workload.trace.strict=true"]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ PHILLY = ["workload=philly", "workload.path=jobs.csv"]
     [
         (["workload=philly", "workload.path=none.csv"], [HEADER, *ROWS], ["none.csv"]),
         (["workload=philly"], [HEADER, *ROWS], ["workload.path: not set", "workload.path=<csv>"]),
-        (PHILLY, ["timestamp,seconds,num_gpus,cluster", *ROWS], ["jobs.csv, row 1", "duration"]),
-        (PHILLY, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,nan,1,a"], ["jobs.csv, row 7", "duration", "nan"]),
-        (PHILLY, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,-3,1,a"], ["jobs.csv, row 7", "duration", "-3"]),
+        (PHILLY, ["timestamp,seconds,num_gpus,cluster", *ROWS], ["jobs.csv, line 1", "duration"]),
+        (STRICT, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,nan,1,a"], ["jobs.csv, line 7", "duration", "nan"]),
+        (STRICT, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,-3,1,a"], ["jobs.csv, line 7", "duration", "-3"]),
         (PHILLY, [HEADER, *ROWS], ["jobs.csv", "fewer than workload.num_jobs=60", "lower num_jobs"]),
         (["evaluation.baselines=[drf,best]"], [], ["unknown scheduler 'best'", "choose one of: drf, fifo"]),
         (["scenario.name=big-v1"], [], ["unknown scenario 'big-v1'", "dl2-small-v1"]),
@@ -96,9 +97,9 @@ def test_wrong_input(
 
 def test_wrong_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, HEADER, *ROWS[:5], "2017-10-09 09:00:00,nan,1,a")
-    result = call(tmp_path, *PHILLY)
+    result = call(tmp_path, *STRICT)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1 and "jobs.csv, row 7" in result.stderr
+    assert result.stderr.count("\n") == 1 and "jobs.csv, line 7" in result.stderr
 
 
 def test_run_by_the_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ the formats and how to add one.
 from dl2env.workload.traces.assign import AssignReport, TraceJobs, assign_work
 from dl2env.workload.traces.formats import ReadOptions, TraceFormat, format_names, trace_format
 from dl2env.workload.traces.reader import read_trace
-from dl2env.workload.traces.report import ReadReport, RowCount
+from dl2env.workload.traces.report import ReadReport, RowCount, TraceWarning
 from dl2env.workload.traces.table import STATUSES, JobTable, TextColumn
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "TextColumn",
     "TraceFormat",
     "TraceJobs",
+    "TraceWarning",
     "assign_work",
     "format_names",
     "read_trace",

@@ -17,8 +17,13 @@ from dl2env.workload.traces.table import JobTable
 
 
 def configured_table(trace: TraceConfig) -> tuple[JobTable, ReadReport]:
-    """The job table of a configuration, shaped as it says, and the account of its reading."""
-    return read_trace(trace.path, trace.format, strict=trace.strict, companion=trace.companion)
+    """The job table of a configuration, shaped as it says, and the account of its reading.
+
+    Rows that are wrong or suspicious are told by a `TraceWarning`, or are errors if `trace.strict`.
+    """
+    table, report = read_trace(trace.path, trace.format, strict=trace.strict, companion=trace.companion)
+    report.warn()
+    return table, report
 
 
 def configured_jobs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from dl2env.errors import TraceError
 
 _NUM_SHOWN = 5
+
+
+class TraceWarning(UserWarning):
+    """Rows of a trace are wrong or suspicious, and were left out or kept; the message counts them."""
+
+
 BLANK = "blank line"
 
 
@@ -188,6 +195,12 @@ class ReadReport:
                 f"{rows.file or self.path}{line}: {reason}{example}, {rows.count} such rows"
                 f"{f', and {more} other kinds of warnings' if more else ''}; mend the file or read it without strict"
             )
+
+    def warn(self) -> None:
+        """Issues one `TraceWarning` about everything in `warnings`, if there is something."""
+        found = "; ".join(f"{reason}: {rows}" for reason, rows in self.warnings.items())
+        if found:
+            warnings.warn(f"{self.path}: {self.rows_kept} of {self.rows_read} rows are jobs; {found}", TraceWarning, 3)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

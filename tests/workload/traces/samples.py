@@ -108,4 +108,76 @@ SAMPLES: dict[str, Sample] = {
         num_jobs=3,
         duration_column=1,
     ),
+    "philly_json": Sample(
+        '[{"status": "Pass", "vc": "ee9e8c", "jobid": "app_1", "user": "u1", "submitted_time": "2017-10-09 07:02:28",\n'
+        '  "attempts": [{"start_time": "2017-10-09 07:02:53", "end_time": "2017-10-09 07:12:53",\n'
+        '    "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu4"]}]}]},\n'
+        ' {"status": "Failed", "vc": "ee9e8c", "jobid": "app_2", "user": "u2", "submitted_time": "2017-10-09 06:00:00",\n'
+        '  "attempts": [{"start_time": "2017-10-09 06:00:30", "end_time": "2017-10-09 06:10:30",\n'
+        '    "detail": [{"ip": "m1", "gpus": ["gpu2"]}]}]},\n'
+        ' {"status": "Killed", "vc": "2869ce", "jobid": "app_3", "user": "u1", "submitted_time": "2017-10-09 07:02:28",\n'
+        '  "attempts": [{"start_time": "2017-10-09 08:00:00", "end_time": null,\n'
+        '    "detail": [{"ip": "m3", "gpus": ["gpu0"]}]}]},\n'
+        ' {"status": "Pass", "vc": "2869ce", "jobid": "app_4", "user": "u3", "submitted_time": "2017-10-09 08:30:00",\n'
+        '  "attempts": [{"start_time": "2017-10-09 08:40:00", "end_time": "2017-10-09 09:00:00",\n'
+        '    "detail": [{"ip": "m3", "gpus": ["gpu1"]}]}]}]\n',
+        num_jobs=4,
+        suffix=".json",
+        delimiter="",
+        has_header=False,
+    ),
+    "helios": Sample(
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+        "1,u1,vc1,8,64,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:10,2020-04-01 01:00:10,3600,0\n"
+        "2,u2,vc1,0,4,1,FAILED,2020-04-01 00:00:00,2020-04-01 00:00:05,2020-04-01 00:01:35,90,5\n"
+        "3,u1,vc2,16,128,2,TIMEOUT,2020-04-01 02:00:00,2020-04-01 02:10:00,2020-04-02 02:10:00,86400,600\n",
+        num_jobs=3,
+    ),
+    "acme": Sample(
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"
+        "a1,u1,1,8,120,Pretrain,COMPLETED,2023-03-01 10:00:00+08:00,2023-03-01 10:00:30+08:00,"
+        "2023-03-01 11:00:30+08:00,3600,30,28800\n"
+        "a2,u2,1,0.0,16,Other,CANCELLED,2023-03-01 09:00:00+08:00,2023-03-01 09:00:01+08:00,"
+        "2023-03-01 09:02:01+08:00,120,1,0\n"
+        "a3,u1,2,16,240,Eval,FAILED,2023-03-01 10:30:00+08:00,2023-03-01 10:30:00+08:00,"
+        "2023-03-01 10:31:30+08:00,90,0,1440\n",
+        num_jobs=3,
+    ),
+    "gavel": Sample(
+        "Sea Lion (batch size 16)\tpython3 run.py --batch 16\tsealion\t-n\t1\t3600\t1\t1\t-1.000000\t0\n"
+        "Sea Lion (batch size 16)\tpython3 run.py --batch 16\tsealion\t-n\t1\t9000\t4\t1\t-1.000000\t120.5\n"
+        "Otter\tpython3 otter.py\totter\t--steps\t0\t500\t1\t2\t1.200000\t60\n",
+        num_jobs=3,
+        suffix=".trace",
+        delimiter="\t",
+        has_header=False,
+        companion='{"v100": {"(\'Sea Lion (batch size 16)\', 1)": {"null": 10.0},\n'
+        ' "(\'Sea Lion (batch size 16)\', 2)": {"null": 15.0, "(\'Otter\', 1)": [1.0, 2.0]},\n'
+        ' "(\'Otter\', 1)": {"null": 5.0}}, "k80": {"(\'Otter\', 1)": {"null": 0.0}}}\n',
+    ),
+    "tiresias": Sample(
+        "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+        "0,1,0,600,vgg19,160,30\n"
+        "1,8,30,130,resnet50,145,25\n"
+        "2,2,55,700,googlenet,3000,40\n",
+        num_jobs=3,
+        duration_column=5,
+    ),
+    "elasticflow": Sample(
+        "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n"
+        "0,100,5000,resnet50,2000,256,4,1500,0\n"
+        "1,50,800,bert,4000,64,1,3000,0\n"
+        "2,400,900,vgg16,9000,128,8,600.5,1\n",
+        num_jobs=3,
+        duration_column=7,
+    ),
+    "swf": Sample(
+        "1 0 10 3600 16 -1 -1 16 7200 1048576 1 3 1 7 1 1 -1 -1\n"
+        "2 60 -1 90 -1 -1 2048 4 -1 -1 0 4 1 -1 2 -1 -1 -1\n"
+        "3 30.5 0 86400 8 80000.5 4096 -1 90000 -1 5 3 1 7 1 1 2 600\n",
+        num_jobs=3,
+        suffix=".swf",
+        delimiter=" ",
+        has_header=False,
+    ),
 }

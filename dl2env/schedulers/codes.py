@@ -8,9 +8,24 @@ KEYED = FIFO, DRF, SRTF, OPTIMUS = range(4)
 FIRST_PLANNED = 50
 """Keyed rules from here on work out an order and wanted numbers of tasks for all jobs at an interval's start."""
 
-PLANNED = (BEST_CONFIG,) = range(FIRST_PLANNED, FIRST_PLANNED + 1)
+PLANNED = (
+    BEST_CONFIG,
+    SJF,
+    SRPT,
+    EASY,
+    LAS,
+    TIRESIAS_2DAS,
+    TIRESIAS_GITTINS,
+) = range(FIRST_PLANNED, FIRST_PLANNED + 7)
 
 FIRST_SHARED = 100
 """From here on a key may change with any placement, so every decision looks at every job."""
 
-SHARED = VOID, RANDOM, TETRIS, MARGINAL = range(FIRST_SHARED, FIRST_SHARED + 4)
+SHARED = (
+    VOID,
+    RANDOM,
+    TETRIS,
+    MARGINAL,
+    RANDOM_RULES,
+    RANDOM_RELEASED_RULES,
+) = range(FIRST_SHARED, FIRST_SHARED + 6)

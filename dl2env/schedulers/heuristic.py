@@ -18,6 +18,8 @@ from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
 
 NUM_PARAMS = 4
+NUM_LEVELS = 32
+"""Levels of attained service that a plan may tell apart."""
 
 CANDIDATE_DTYPE = np.dtype(
     [
@@ -41,6 +43,7 @@ class Scratch(NamedTuple):
     candidates: NDArray[np.void]  # (N,) CANDIDATE_DTYPE, by job
     heap: NDArray[np.int32]  # (N,) jobs, a binary heap by key
     values: NDArray[np.float64]  # (N,) for plans to work in
+    levels: NDArray[np.float64]  # (NUM_LEVELS, 4) for plans that group jobs by the service they have attained
     requests: NDArray[np.int16]  # (T, 2) workers and PSs that jobs of a type ask for
     shared: NDArray[np.float64]  # (8,) what `prepare` finds out for `score_shared`
     terms: NDArray[np.float64]  # (4,) reward terms, of no interest here
@@ -52,6 +55,7 @@ class Scratch(NamedTuple):
             np.zeros(num_jobs, CANDIDATE_DTYPE),
             np.zeros(num_jobs, np.int32),
             np.zeros(num_jobs),
+            np.zeros((NUM_LEVELS, 4)),
             np.zeros((num_types, 2), np.int16),
             np.zeros(8),
             np.zeros(len(REWARD_TERMS)),

@@ -10,9 +10,26 @@ from __future__ import annotations
 import math
 
 from dl2env.jit import inline_kernel
-from dl2env.schedulers.heuristic import has_kind
+from dl2env.schedulers.heuristic import checked_option, has_kind
 from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand
 from dl2env.sim.speeds import estimated_speed
+
+DEFAULT_SPEED_SHARE = 0.8
+"""Assumed: users ask for the smallest gang that reaches this share of their type's best isolated speed."""
+
+
+def checked_share(rule: str, speed_share: float) -> float:
+    """The option `speed_share` of a rule, if it is a share above 0.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    return checked_option(rule, "speed_share", speed_share, 0.0, 1.0, above=True)
+
+
+def name_with_share(rule: str, speed_share: float) -> str:
+    """A rule's name, which tells a `speed_share` other than the default."""
+    return rule if speed_share == DEFAULT_SPEED_SHARE else f"{rule}-{speed_share:g}"
 
 
 @inline_kernel
@@ -83,17 +100,28 @@ def _server_of_kind(state, b, gpu_kind, cpus, gpus):
 
 @inline_kernel
 def score_planned(state, b, i, legal, scratch):
-    """(key, kind, server) of the next task towards the wanted numbers: both roles, one worker, one PS."""
+    """(key, kind, server) of the next task towards the wanted numbers: both roles, one worker, one PS.
+
+    Where no server can hold both, a job gets one worker and one PS before more workers: without a PS it cannot train.
+    A job that cannot start for want of room for one role gets nothing: the other would only take room.
+    """
     job = state.jobs[b, i]
     candidate = scratch.candidates[i]
     lacks_worker = job.workers < candidate.workers
     lacks_ps = job.ps < candidate.ps
+    can_add_worker = lacks_worker and has_kind(legal, WORKER)
+    can_add_ps = lacks_ps and has_kind(legal, PS)
     kind = -1
     if lacks_worker and lacks_ps and has_kind(legal, BUNDLE):
         kind = BUNDLE
-    elif lacks_worker and has_kind(legal, WORKER):
+    elif job.ps == 0 and candidate.ps > 0:
+        if job.workers > 0:
+            kind = PS if can_add_ps else -1
+        elif can_add_worker and can_add_ps:
+            kind = WORKER
+    elif can_add_worker:
         kind = WORKER
-    elif lacks_ps and has_kind(legal, PS):
+    elif can_add_ps and job.workers > 0:
         kind = PS
     server = -1
     if kind >= 0 and candidate.gpu_kind >= 0:

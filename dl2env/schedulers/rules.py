@@ -6,13 +6,19 @@ from dl2env.jit import inline_kernel
 from dl2env.schedulers import codes
 from dl2env.schedulers.best_config import plan_best_config
 from dl2env.schedulers.drf import score_drf
+from dl2env.schedulers.easy import plan_easy
 from dl2env.schedulers.fifo import score_fifo
+from dl2env.schedulers.las import plan_las
 from dl2env.schedulers.marginal import score_marginal
 from dl2env.schedulers.optimus import score_optimus
 from dl2env.schedulers.planned import score_planned
 from dl2env.schedulers.random import score_random
+from dl2env.schedulers.random_rules import prepare_random_rules, prepare_released_rules, score_forced
+from dl2env.schedulers.sjf import plan_sjf
+from dl2env.schedulers.srpt import plan_srpt
 from dl2env.schedulers.srtf import score_srtf
 from dl2env.schedulers.tetris import prepare_tetris, score_tetris
+from dl2env.schedulers.tiresias import plan_2das, plan_gittins
 
 
 @inline_kernel
@@ -50,6 +56,8 @@ def score_shared(state, b, i, legal, code, params, scratch):
         key, kind = score_tetris(state, b, i, legal, scratch)
     elif code == codes.MARGINAL:
         key, kind = score_marginal(state, b, i, legal, params)
+    elif code == codes.RANDOM_RULES or code == codes.RANDOM_RELEASED_RULES:
+        key, kind = score_forced(state, b, i, legal, params, scratch)
     return key, kind, server
 
 
@@ -58,6 +66,10 @@ def prepare(state, b, code, params, scratch):
     """What a shared rule works out once per decision, from the candidates' `legal` bits."""
     if code == codes.TETRIS:
         prepare_tetris(state, b, scratch)
+    elif code == codes.RANDOM_RULES:
+        prepare_random_rules(state, b, params, scratch)
+    elif code == codes.RANDOM_RELEASED_RULES:
+        prepare_released_rules(state, b, params, scratch)
 
 
 @inline_kernel
@@ -68,3 +80,15 @@ def plan(state, b, code, params, scratch):
     """
     if code == codes.BEST_CONFIG:
         plan_best_config(state, b, params, scratch)
+    elif code == codes.SJF:
+        plan_sjf(state, b, params, scratch)
+    elif code == codes.SRPT:
+        plan_srpt(state, b, params, scratch)
+    elif code == codes.EASY:
+        plan_easy(state, b, params, scratch)
+    elif code == codes.LAS:
+        plan_las(state, b, params, scratch)
+    elif code == codes.TIRESIAS_2DAS:
+        plan_2das(state, b, params, scratch)
+    elif code == codes.TIRESIAS_GITTINS:
+        plan_gittins(state, b, params, scratch)

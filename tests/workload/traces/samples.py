@@ -55,7 +55,8 @@ class Sample:
         """Writes the companion file, if there is one."""
         if not self.companion:
             return None
-        path = folder / f"companion{self.companion_suffix}"
+        outer = Path(str(folder).partition("::")[0])  # of an archive's member: beside the archive
+        path = (outer.parent if outer.is_file() else outer) / f"companion{self.companion_suffix}"
         path.write_text(self.companion, encoding="utf-8")
         return path
 
@@ -112,10 +113,10 @@ SAMPLES: dict[str, Sample] = {
         '[{"status": "Pass", "vc": "ee9e8c", "jobid": "app_1", "user": "u1", "submitted_time": "2017-10-09 07:02:28",\n'
         '  "attempts": [{"start_time": "2017-10-09 07:02:53", "end_time": "2017-10-09 07:12:53",\n'
         '    "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu4"]}]}]},\n'
-        ' {"status": "Failed", "vc": "ee9e8c", "jobid": "app_2", "user": "u2", "submitted_time": "2017-10-09 06:00:00",\n'
+        ' {"status": "Failed", "vc": "ee9e8c", "jobid": "app_2", "user": "", "submitted_time": "2017-10-09 06:00:00",\n'
         '  "attempts": [{"start_time": "2017-10-09 06:00:30", "end_time": "2017-10-09 06:10:30",\n'
         '    "detail": [{"ip": "m1", "gpus": ["gpu2"]}]}]},\n'
-        ' {"status": "Killed", "vc": "2869ce", "jobid": "app_3", "user": "u1", "submitted_time": "2017-10-09 07:02:28",\n'
+        ' {"status": "Killed", "vc": "", "jobid": "app_3", "user": "u1", "submitted_time": "2017-10-09 07:02:28",\n'
         '  "attempts": [{"start_time": "2017-10-09 08:00:00", "end_time": null,\n'
         '    "detail": [{"ip": "m3", "gpus": ["gpu0"]}]}]},\n'
         ' {"status": "Pass", "vc": "2869ce", "jobid": "app_4", "user": "u3", "submitted_time": "2017-10-09 08:30:00",\n'

@@ -18,10 +18,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from agents.callbacks import Checkpoints, ProgressBar, RolloutStatistics, Validation
 from agents.checkpoint import load_weights, read_info, resume_training, save_network
-from agents.demonstrations import Demonstrations, record_demonstrations
+from agents.demonstrations import Demonstrations
 from agents.networks import ObservationShape, build_network
 from agents.ppo import SchedulingPPO, build_ppo, fine_tune
 from agents.progress import PhaseBar
+from agents.recording import record_demonstrations
 from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunFolder
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
 from agents.settings import build_scenario

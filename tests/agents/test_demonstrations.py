@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.demonstrations import Demonstrations, record_demonstrations
+from agents.demonstrations import Demonstrations
+from agents.recording import record_demonstrations
 from agents.returns import Discounting
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from dl2env.errors import ConfigError, TraceError

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from agents.demonstrations import Demonstrations, record_demonstrations
+from agents.demonstrations import Demonstrations
 from agents.masked import masked_log_softmax
 from agents.networks import NetworkConfig, ObservationShape, SchedulingNetwork, build_network
+from agents.recording import record_demonstrations
 from agents.returns import Discounting
 from agents.warmup import WarmupConfig, WarmupProgress, raise_void, warm_up
 from dl2env.errors import ConfigError

@@ -48,7 +48,7 @@ class LeaderboardSettings:
         limits: Also work out the limits of each scenario.
         search_workloads, search_seconds, search_horizon: How much to search for them, see `LimitsOptions`.
         build_only: Only build the pages.
-        verify: An entry to check instead.
+        verify: An entry, or a file of limits, to check instead.
         sample: How many workloads of it to run again, or `all`.
     """
 
@@ -215,11 +215,16 @@ def _build(settings: LeaderboardSettings, values: Mapping[str, Any]) -> None:
 
 
 def _verify(settings: LeaderboardSettings, paths: Mapping[str, str]) -> None:
-    from dl2env.evaluation.leaderboard.verify import verify_entry
+    from dl2env.evaluation.leaderboard.limits import is_limits_path
+    from dl2env.evaluation.leaderboard.verify import verify_entry, verify_limits
 
     assert settings.verify is not None
+    file = Path(settings.verify)
     sample = None if settings.sample == "all" else int(settings.sample)
-    verdict = verify_entry(Path(settings.verify), sample=sample, paths=paths, batch=settings.batch)
+    if is_limits_path(file):
+        verdict = verify_limits(file, sample=sample, paths=paths)
+    else:
+        verdict = verify_entry(file, sample=sample, paths=paths, batch=settings.batch)
     for line in verdict.lines:
         print(line)
     if not verdict.holds:

@@ -244,7 +244,7 @@ def write_jobs(path: Path, evaluation: Evaluation) -> Path:
 
 
 def counted_jct(result: SchedulerResult, workloads: Sequence[Workload]) -> list[NDArray[np.float64]]:
-    """Per workload the JCT of its jobs in seconds, as the metrics count it; see `metrics.penalised_completion_times`."""
+    """Per workload the JCT of its jobs in seconds as the metrics count it, `metrics.penalised_completion_times`."""
     from dl2env.sim.simulator import ClusterSimulator
 
     if not result.values("num_unfinished").any():

@@ -104,6 +104,11 @@ def group_members(pgid: int) -> list[int]:
         (["+scenario_paths.x=y"], "scenario_paths.x: that scenario is not chosen"),
         (["build_only=true", "with_committed=false"], "no entry of split test to show"),
         (["nonsense=1"], "nonsense: unknown key"),
+        (["search_workloads=-1"], "search_workloads=-1 must be at least 0"),
+        (["search_seconds=0"], "search_seconds=0.0 must be positive, or null"),
+        (["search_horizon=0"], "search_horizon=0 must be at least 1"),
+        (["limits=maybe"], "limits: expected bool, got 'maybe'"),
+        (["verify=_limits.json"], "_limits.json: cannot be read"),
     ],
 )
 def test_wrong_arguments(
@@ -137,20 +142,26 @@ def test_a_board_of_ones_own(
     status, out, error = call(monkeypatch, capsys, tmp_path, *common)
     assert status == 0, error
     board = tmp_path / "board"
-    assert entries(board) == ["small-v1/drf.json", "small-v1/mine.json", "toy-v1/drf.json", "toy-v1/mine.json"]
-    assert "4 of 4 cells to run" in out and out.splitlines()[-2:] == ["board/leaderboard.md", "board/leaderboard.html"]
+    files = ["_limits.json", "drf.json", "mine.json"]
+    assert entries(board) == [f"{name}/{file}" for name in ("small-v1", "toy-v1") for file in files]
+    assert "6 of 6 cells to run" in out and out.splitlines()[-2:] == ["board/leaderboard.md", "board/leaderboard.html"]
     entry = json.loads((board / "small-v1" / "mine.json").read_text())
     assert entry["scheduler_name"] == "mypkg:Mine" and len(entry["workload_digests"]) == 3
     pages = {path: path.read_bytes() for path in board.glob("leaderboard.*")}
     assert len(pages) == 2 and b"mine" in pages[board / "leaderboard.md"]
+    assert all(b"What is left to win" in page for page in pages.values())
+    limits = json.loads((board / "small-v1" / "_limits.json").read_text())
+    assert len(limits["bound_jct_s"]) == len(limits["search_jct_s"]) == 3
 
     status, out, _ = call(monkeypatch, capsys, tmp_path, *common)
-    assert status == 0 and "0 of 4 cells to run, 4 have their entry already" in out
+    assert status == 0 and "0 of 6 cells to run, 6 have their file already" in out
     status, out, _ = call(monkeypatch, capsys, tmp_path, *common, "build_only=true")
     assert status == 0 and {path: path.read_bytes() for path in pages} == pages
 
     status, out, error = call(monkeypatch, capsys, tmp_path, "verify=board/toy-v1/drf.json")
     assert status == 0 and out == "drf on toy-v1 holds: 1 of 1 workloads run again, all metrics are the same\n", error
+    status, out, error = call(monkeypatch, capsys, tmp_path, "verify=board/toy-v1/_limits.json")
+    assert status == 0 and "limits of toy-v1 holds: 1 bounds and 1 of 1 searches worked out again" in out, error
     path = board / "toy-v1" / "drf.json"
     path.write_text(path.read_text().replace('"num_decisions":', '"num_decisions":1', 2))
     status, out, _ = call(monkeypatch, capsys, tmp_path, "verify=board/toy-v1/drf.json")
@@ -162,11 +173,58 @@ def test_damaged_files_are_skipped_with_a_notice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     common = ["schedulers=[void]", "scenarios=[toy-v1]", "num_workloads=1", "out=board", "reference=void"]
+    common += ["processes=1", "search_horizon=5", "with_committed=false"]
     assert call(monkeypatch, capsys, tmp_path, *common)[0] == 0
-    (tmp_path / "board" / "toy-v1" / "cut.json").write_text('{"schema"')
+    folder = tmp_path / "board" / "toy-v1"
+    (folder / "cut.json").write_text('{"schema"')
+    whole = (folder / "_limits.json").read_text()
+    (folder / "_limits.json").write_text(whole[:100])
     status, _, error = call(monkeypatch, capsys, tmp_path, *common, "build_only=true")
     assert status == 0 and "not compared: toy-v1/cut.json: not a JSON file" in error
-    assert "toy-v1/cut.json" in (tmp_path / "board" / "leaderboard.md").read_text()
+    assert "not compared: toy-v1/_limits.json: not a JSON file" in error
+    page = (tmp_path / "board" / "leaderboard.md").read_text()
+    assert "toy-v1/cut.json" in page and "What is left to win" not in page
+    # The damaged limits, and they alone, are made again.
+    status, out, _ = call(monkeypatch, capsys, tmp_path, *common)
+    assert status == 0 and "1 of 2 cells to run, 1 have their file already" in out
+    again, before = json.loads((folder / "_limits.json").read_text()), json.loads(whole)
+    del again["timing"], before["timing"]
+    assert again == before
+    assert "What is left to win" in (tmp_path / "board" / "leaderboard.md").read_text()
+
+
+def test_limits_of_the_checkout_serve_a_board_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    common = ["scenarios=[toy-v1]", "num_workloads=1", "processes=1", "search_horizon=5"]
+    assert call(monkeypatch, capsys, tmp_path, *common, "schedulers=[drf]", "out=whole")[0] == 0
+    monkeypatch.setattr(script, "COMMITTED", tmp_path / "whole")
+    status, out, error = call(monkeypatch, capsys, tmp_path, *common, "schedulers=[void]", "out=mine")
+    assert status == 0 and "1 of 1 cells to run" in out, error
+    assert entries(tmp_path / "mine") == ["toy-v1/void.json"]
+    assert "What is left to win" in (tmp_path / "mine" / "leaderboard.md").read_text()
+    for argument in ("with_committed=false", "search_horizon=6"):  # not shown, or not the same
+        status, out, error = call(
+            monkeypatch, capsys, tmp_path, *common, "schedulers=[drf]", f"out={argument[:6]}", argument
+        )
+        assert status == 0 and "2 of 2 cells to run" in out, error
+
+
+def test_without_limits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = ["schedulers=[drf]", f"scenarios=['{SMALL}']", "num_workloads=1", "out=board", "processes=1"]
+    for arguments in (["limits=false"], ["trim=[0.2,0.2]"]):
+        status, out, error = call(monkeypatch, capsys, tmp_path, *common, *arguments)
+        assert status == 0 and "1 of 1 cells to run" in out, error
+        assert entries(tmp_path / "board") == ["small-v1/drf.json"]
+
+
+def test_the_search_is_in_the_limits_and_not_among_all_schedulers() -> None:
+    from dl2env.evaluation.leaderboard.selection import choose_schedulers
+    from dl2env.schedulers.registry import scheduler_names
+
+    conf = composed(config="leaderboard")
+    chosen = choose_schedulers(conf["schedulers"], conf["scheduler_groups"], conf["exclude"])
+    assert {choice.label for choice in chosen} == set(scheduler_names()) - {"search"}
 
 
 def test_a_failing_cell_is_named_at_the_end(
@@ -174,6 +232,7 @@ def test_a_failing_cell_is_named_at_the_end(
 ) -> None:
     broken = "tests.evaluation.leaderboard.odd_schedulers:Broken"
     common = [f"schedulers=[void,{broken}]", "scenarios=[toy-v1]", "num_workloads=1", "out=board", "run_dir=run"]
+    common += ["limits=false"]
     status, _, error = call(monkeypatch, capsys, tmp_path, *common, "processes=1")
     assert status == 1
     assert error.splitlines()[-2:] == [
@@ -197,19 +256,21 @@ def test_a_checkpoint_is_a_scheduler(tmp_path: Path) -> None:
     assert options == {"path": str(tmp_path), "deterministic": True}
 
 
-SLOW = [
-    "schedulers=[void,{name: 'mypkg:Mine', options: {delay_s: 0.5}}]",
-    "scenarios=[dl2-small-v1]",
-    "num_workloads=2",
-]
+SLOW = {
+    "scheduler": ["schedulers=[void,{name: 'mypkg:Mine', options: {delay_s: 0.5}}]", "num_workloads=2", "limits=false"],
+    "limits": ["schedulers=[void]", "num_workloads=20", "search_workloads=20", "search_seconds=null"],
+}
+AGAIN = {"scheduler": ["schedulers=[void,drf]"], "limits": ["search_workloads=1", "search_horizon=5"]}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_at_any_moment_it_keeps_finished_cells(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("what", ["scheduler", "limits"])
+def test_stopped_at_any_moment_it_keeps_finished_cells(tmp_path: Path, what: str, number: signal.Signals) -> None:
     (tmp_path / "mypkg.py").write_text(OWN)
-    process = start(tmp_path, *SLOW, "out=board", "processes=2")
+    common = ["scenarios=[dl2-small-v1]", "out=board", "processes=2"]
+    process = start(tmp_path, *SLOW[what], *common)
     finished = tmp_path / "board" / "dl2-small-v1" / "void.json"
     deadline = time.monotonic() + 120
     while not finished.exists() and process.poll() is None:
@@ -230,12 +291,14 @@ def test_stopped_at_any_moment_it_keeps_finished_cells(tmp_path: Path, number: s
         assert time.monotonic() - stopped < 30
         time.sleep(0.2)
     assert entries(tmp_path / "board") == ["dl2-small-v1/void.json"]
+    assert [path.name for path in (tmp_path / "board").rglob("*") if path.is_file()] == ["void.json"]  # no drafts
     before = finished.read_bytes()
-    again = start(tmp_path, *SLOW[1:], "schedulers=[void,drf]", "out=board", "processes=2")
+    again = start(tmp_path, *SLOW[what], *AGAIN[what], *common)
     out, error = again.communicate(timeout=120)
     assert again.returncode == 0, error
-    assert "1 of 2 cells to run, 1 have their entry already" in out
+    assert "1 of 2 cells to run, 1 have their file already" in out
     assert finished.read_bytes() == before
+    assert len(entries(tmp_path / "board")) == 2
 
 
 @pytest.mark.slow
@@ -255,6 +318,7 @@ def test_a_trained_network_joins_by_its_folder(
     shape = ObservationShape(*seen["jobs"].shape[1:], *seen["cluster"].shape[1:])
     agent = "{name: agent, options: {deterministic: true}, label: trained}"
     common = [f"schedulers=[drf,{agent}]", "scenarios=[toy-v1]", "num_workloads=1", "out=board", "processes=1"]
+    common += ["limits=false"]
     for seed, to_run in ((0, 2), (0, 0), (1, 1)):
         torch.manual_seed(seed)
         save_network(tmp_path / "agent", build_network(NetworkConfig(), shape), env_config=config)

@@ -123,9 +123,7 @@ def _note(scenario: ScenarioBoard) -> str:
     parts = []
     if limits.is_cut_short:
         wanted, budget = limits.options["search_workloads"], limits.options["search_seconds"]
-        parts.append(
-            f"search on {limits.num_searched} of {wanted} workloads, then its {budget:g} CPU seconds were over"
-        )
+        parts.append(f"search on {limits.num_searched} of {wanted} workloads, then its {budget:g} CPU seconds ended")
     if limits.search_num_unfinished:
         parts.append(f"the search left {limits.search_num_unfinished} jobs unfinished")
     if not limits.num_searched:

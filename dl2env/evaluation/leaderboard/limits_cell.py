@@ -230,7 +230,7 @@ def _search(
 
 
 def search_workload(
-    choice: SchedulerChoice, config: EnvConfig, workload: Workload, report: Callable[[float], None]
+    choice: SchedulerChoice, config: EnvConfig, workload: Workload, report: Callable[[float], None] | None = None
 ) -> tuple[float, int]:
     """Runs the search on one workload.
 
@@ -254,8 +254,8 @@ def search_workload(
     sim.load([0], [workload])
     while not sim.is_done[0]:
         search.run_intervals(sim, _INTERVALS_PER_CALL)
-        finish_s = sim.state.jobs["finish_s"][0, : workload.num_jobs]
-        report(float(np.isfinite(finish_s).mean()))
+        if report is not None:
+            report(float(np.isfinite(sim.state.jobs["finish_s"][0, : workload.num_jobs]).mean()))
     records = sim.records(0)
     jct_s = penalised_completion_times(records, workload, IsolatedSpeeds.of(sim))
     return float(jct_s.mean()), int(np.isnan(records.finish_s).sum())

@@ -117,8 +117,8 @@ def _left_to_win(board: Board) -> list[str]:
     text = [
         "## What is left to win",
         f"{how_to_read(board)} All on the search's workloads, mean JCT in scheduling intervals; best is the scheduler "
-        "with the smallest mean JCT on all workloads of the scenario. Rows over scenarios are geometric means over those "
-        "with several searched workloads.",
+        "with the smallest mean JCT on all workloads of the scenario. Rows over all scenarios are geometric means over "
+        "those with several searched workloads.",
         _table(head, rows, numeric=(1, 2, 3, 5, 6, 7, 8)),
     ]
     return [*text, notes] if notes else text

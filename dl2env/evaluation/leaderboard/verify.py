@@ -1,4 +1,4 @@
-"""Runs some workloads of an entry again and says whether the entry holds."""
+"""Runs some workloads of an entry, or of a scenario's limits, again and says whether the file holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 import dl2env
 from dl2env.errors import ConfigError, Dl2EnvError
+from dl2env.evaluation.bounds import BoundCalculator
 from dl2env.evaluation.leaderboard.cell import Cell, make_cells, metric_columns, run_workloads
 from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, Entry, read_entry
-from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
+from dl2env.evaluation.leaderboard.limits import OPTIONS, Limits, read_limits
+from dl2env.evaluation.leaderboard.limits_cell import LimitsCell, LimitsOptions, make_limits_cells, search_workload
+from dl2env.evaluation.leaderboard.selection import Groups, choose_scenarios, choose_schedulers
 from dl2env.evaluation.statistics import difference_interval
 from dl2env.scenarios import Scenario
 from dl2env.workload.jobs import Workload
@@ -66,20 +69,81 @@ def verify_entry(
     entry = read_entry(path)
     cell = _cell(entry, paths, batch)
     name = f"{entry.scheduler} on {entry.scenario}"
-    if cell.scenario_hash != entry.scenario_hash:
-        return Verdict(False, (f"{name} does not hold: the scenario is another one here (its hash differs)",))
-    scenario = cell.scenario.build()
-    available = scenario.workloads(cell.split, entry.num_workloads)
-    digests = [workload.digest()[:16] for workload in available]
-    if tuple(digests) != entry.workload_digests:
-        return Verdict(False, (f"{name} does not hold: its workloads are not those of the scenario",))
+    scenario, available, wrong = _world(entry, cell, name)
+    if wrong is not None:
+        return wrong
     rows = _sample(entry.num_workloads, sample, seed)
-    notes = []
-    if entry.version != dl2env.__version__:
-        notes.append(f"note: made with dl2env {entry.version}, this is {dl2env.__version__}")
-    elif entry.code_digest != cell.code:
-        notes.append("note: made with other code of the same version")
+    notes = _notes(entry, cell)
     return _compared(entry, cell, scenario, [available[i] for i in rows], rows, name, notes)
+
+
+def verify_limits(
+    path: Path, *, sample: int | None = 10, paths: Mapping[str, Any] | None = None, seed: int = 0
+) -> Verdict:
+    """Works out all bounds of a file of limits again, and the search on a sample of its workloads.
+
+    Args:
+        path: The file.
+        sample: Number of searched workloads, chosen at random; None for all.
+        paths: As in `verify_entry`.
+        seed: Seed of the choice.
+
+    Raises:
+        LimitsError: The file holds no limits.
+        Dl2EnvError: Its scenario cannot be built here.
+    """
+    limits = read_limits(path)
+    name = f"limits of {limits.scenario}"
+    options = LimitsOptions(**{key: limits.options[key] for key in OPTIONS})
+    try:
+        (cell,) = make_limits_cells(
+            choose_scenarios(*_scenario(limits.scenario, paths)),
+            split=limits.split,  # type: ignore[arg-type]
+            num_workloads=limits.num_workloads,
+            options=options,
+        )
+    except Dl2EnvError as error:
+        raise ConfigError(f"{name} cannot be worked out here: {error}") from error
+    scenario, available, wrong = _world(limits, cell, name)
+    if wrong is not None:
+        return wrong
+    calculator = BoundCalculator(scenario.config)
+    now = {"bound_jct_s": {k: calculator.bound(w).mean_jct_s for k, w in enumerate(available)}}
+    rows = _sample(limits.num_searched, sample, seed).tolist()
+    now["search_jct_s"] = {k: search_workload(cell.scheduler, scenario.config, available[k])[0] for k in rows}
+    lines = []
+    for field, values in now.items():
+        then = getattr(limits, field)
+        off = [k for k, value in values.items() if not np.isclose(value, then[k], rtol=REL_TOLERANCE)]
+        if off:
+            example = f"{off[0]}: {then[off[0]]:g} in the file, {values[off[0]]:g} now"
+            lines.append(f"  {field}: {len(off)} of {len(values)} workloads differ, such as {example}")
+    what = f"{limits.num_workloads} bounds and {len(rows)} of {limits.num_searched} searches worked out again"
+    notes = _notes(limits, cell)
+    if lines:
+        return Verdict(False, (f"{name} does not hold: {what}", *lines, *notes))
+    return Verdict(True, (f"{name} holds: {what}, all are the same", *notes))
+
+
+def _world(
+    file: Entry | Limits, cell: Cell | LimitsCell, name: str
+) -> tuple[Scenario, Sequence[Workload], Verdict | None]:
+    """Scenario and workloads of a file, and the verdict if they are others than it names."""
+    scenario = cell.scenario.build()
+    if cell.scenario_hash != file.scenario_hash:
+        reason = "the scenario is another one here (its hash differs)"
+        return scenario, [], Verdict(False, (f"{name} does not hold: {reason}",))
+    available = scenario.workloads(cell.split, file.num_workloads)
+    if tuple(workload.digest()[:16] for workload in available) != file.workload_digests:
+        reason = "its workloads are not those of the scenario"
+        return scenario, [], Verdict(False, (f"{name} does not hold: {reason}",))
+    return scenario, available, None
+
+
+def _notes(file: Entry | Limits, cell: Cell | LimitsCell) -> list[str]:
+    if file.version != dl2env.__version__:
+        return [f"note: made with dl2env {file.version}, this is {dl2env.__version__}"]
+    return ["note: made with other code of the same version"] if file.code_digest != cell.code else []
 
 
 def _compared(
@@ -123,14 +187,10 @@ def _compared(
 
 def _cell(entry: Entry, paths: Mapping[str, Any] | None, batch: int) -> Cell:
     choice = {"name": entry.scheduler_name, "options": dict(entry.options), "label": entry.scheduler}
-    given = (paths or {}).get(entry.scenario)
-    is_scenario = isinstance(given, str) and given.endswith(".toml")  # else a file that the scenario needs
-    source = given if is_scenario else entry.scenario
-    files = {} if given is None or is_scenario else {entry.scenario: given}
     try:
         (cell,) = make_cells(
             choose_schedulers([choice], {}),
-            choose_scenarios([source], {}, files),
+            choose_scenarios(*_scenario(entry.scenario, paths)),
             split=entry.split,  # type: ignore[arg-type]
             num_workloads=entry.num_workloads,
             batch=batch,
@@ -139,6 +199,14 @@ def _cell(entry: Entry, paths: Mapping[str, Any] | None, batch: int) -> Cell:
     except Dl2EnvError as error:
         raise ConfigError(f"{entry.scheduler} on {entry.scenario} cannot be run here: {error}") from error
     return cell
+
+
+def _scenario(name: str, paths: Mapping[str, Any] | None) -> tuple[list[str], Groups, dict[str, Any]]:
+    """Arguments of `choose_scenarios` for a scenario and what the user gave for it."""
+    given = (paths or {}).get(name)
+    if isinstance(given, str) and given.endswith(".toml"):  # the scenario itself, else a file that it needs
+        return [given], {}, {}
+    return [name], {}, {} if given is None else {name: given}
 
 
 def _sample(count: int, sample: int | None, seed: int) -> NDArray[np.intp]:

@@ -78,7 +78,7 @@ def limits(
     seed: int = 0,
     **changes: Any,
 ) -> Limits:
-    """A bound and a search at fixed shares of the JCTs that DRF's entry of the same seed has, up to its little noise."""
+    """A bound and a search at fixed shares of the JCTs in DRF's entry of the same seed, up to its little noise."""
     shared = np.random.default_rng([seed, len(scenario)]).lognormal(9.0, 0.4, num_workloads)
     bound_s, search_s = rounded_all(bound * shared), rounded_all(search * shared[:num_searched])
     return replace(

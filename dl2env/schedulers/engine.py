@@ -14,6 +14,7 @@ from dl2env.sim.decisions import EXHAUSTED, FAILED, is_legal, place
 from dl2env.sim.dynamics import advance
 from dl2env.sim.features import write_cluster
 from dl2env.sim.placement import BUNDLE, PS, WORKER
+from dl2env.sim.state import LEAST_LOADED_SINGLE
 
 
 @kernel
@@ -164,22 +165,26 @@ def _serve_keyed(state, b, code, params, scratch):
 
 
 @kernel
-def _serve_shared(state, b, code, params, scratch):
-    """As `_serve_keyed`, for rules whose keys change with any placement."""
+def _serve_by_scan(state, b, code, params, scratch):
+    """As `_serve_keyed`, looking at every job before each decision."""
     env = state.env[b]
     candidates = scratch.candidates
     while True:
         for k in range(env.num_active):
             i = state.active[b, k]
             candidates[i].legal = _legal_kinds(state, b, i)
-        prepare(state, b, code, params, scratch)
+        if code >= FIRST_SHARED:
+            prepare(state, b, code, params, scratch)
         best = -1
         for k in range(env.num_active):
             i = state.active[b, k]
             legal = candidates[i].legal
             if legal == 0:
                 continue
-            key, kind, server = score_shared(state, b, i, legal, code, params, scratch)
+            if code >= FIRST_SHARED:
+                key, kind, server = score_shared(state, b, i, legal, code, params, scratch)
+            else:
+                key, kind, server = score_keyed(state, b, i, legal, code, params, scratch)
             if kind >= 0 and (best < 0 or key > candidates[best].key):
                 best = i
                 candidates[i].key = key
@@ -221,8 +226,9 @@ def run_intervals(state, is_done, num_intervals, num_illegal, code, params, scra
             if is_done[b]:
                 break
             plan(state, b, code, params, scratch)
-            if code >= FIRST_SHARED:
-                served = _serve_shared(state, b, code, params, scratch)
+            # Where only the least-loaded server counts, a placement can also make tasks possible again.
+            if code >= FIRST_SHARED or state.rules[0].placement == LEAST_LOADED_SINGLE:
+                served = _serve_by_scan(state, b, code, params, scratch)
             else:
                 served = _serve_keyed(state, b, code, params, scratch)
             if not served:

@@ -32,11 +32,9 @@ RULES: tuple[tuple[str, dict[str, float]], ...] = (
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the search settled on for an interval: this rule now, and that one to the end."""
+    """The rule that the search settled on for an interval."""
 
-    first: Heuristic
-    tail: Heuristic
-    cost_s: float
+    rule: Heuristic
     episode: tuple[int, int]
     interval: int
 
@@ -44,10 +42,10 @@ class _Plan:
 class SearchScheduler(SeesAllJobs):
     """In each interval the rule whose decisions lead to the least total JCT, found by playing the episode to its end.
 
-    Every interval each rule, and variants of the contention-aware marginal gain with random job weights, decides for
-    one interval in a copy of the cluster; the copy then goes on under the tail rule of the best plan so far. A rule is
-    also tried with itself as tail. The plan so far stays among the choices, so with an unlimited horizon the total JCT
-    is never above that of the best rule (rollouts with a portfolio: Bertsekas, Tsitsiklis and Wu, J. Heuristics 1997).
+    Every interval each rule plays a copy of the cluster to its end; the best one is the tail. Then each rule, and
+    variants of the contention-aware marginal gain with random job weights, decides for one interval in a copy that goes
+    on under the tail. The tail is itself a choice in the next interval, so with an unlimited horizon the total JCT is
+    never above that of the best rule (rollouts with a portfolio: Bertsekas, Tsitsiklis and Wu, J. Heuristics 1997).
 
     The copies hold the true speeds, the noise and all jobs that are still to arrive. The result is therefore no
     scheduler to compare with but an estimate of the ceiling: someone who knows everything can win at least that much.
@@ -83,13 +81,12 @@ class SearchScheduler(SeesAllJobs):
         sim = view.simulator
         actions = np.full(len(action_mask), action_mask.shape[1] - 1, dtype=np.int64)
         for b in np.flatnonzero(action_mask[:, :-1].any(axis=1)).tolist():
-            plan = self._plans.get(b)
-            is_current = plan is not None and plan.episode == _episode(sim, b) and self._copies_of is sim
-            if plan is None or not is_current or plan.interval != sim.state.env["interval"][b]:
-                plan = self._search(sim, b)
+            plan = self._plans.get(b) if self._copies_of is sim else None
+            if plan is None or (plan.episode, plan.interval) != _moment(sim, b):
+                plan = self._plans[b] = _Plan(self._search(sim, b), *_moment(sim, b))
             only = np.zeros_like(action_mask)
             only[b] = action_mask[b]
-            actions[b] = plan.first.act(observation, only, view)[b]
+            actions[b] = plan.rule.act(observation, only, view)[b]
         return actions
 
     def run_intervals(self, simulator: ClusterSimulator, num_intervals: int) -> NDArray[np.int64]:
@@ -97,43 +94,37 @@ class SearchScheduler(SeesAllJobs):
         num_illegal = np.zeros(simulator.num_envs, dtype=np.int64)
         for _ in range(num_intervals):
             for b in np.flatnonzero(~simulator.is_done).tolist():
-                first = self._search(simulator, b).first
+                rule = self._search(simulator, b)
                 with simulator.only([b]):
-                    num_illegal += first.run_intervals(simulator, 1)
+                    num_illegal += rule.run_intervals(simulator, 1)
         return num_illegal
 
-    def _search(self, sim: ClusterSimulator, b: int) -> _Plan:
-        """Finds and keeps the plan for the present interval of an environment."""
+    def _search(self, sim: ClusterSimulator, b: int) -> Heuristic:
+        """Finds the rule for the present interval of an environment."""
         copies = self._copies_for(sim)
         copies.copy_env(sim, b, np.arange(copies.num_envs))
-        last = self._plans.get(b)
-        episode = _episode(sim, b)
-        interval = int(sim.state.env["interval"][b])
-        is_next = last is not None and last.episode == episode and last.interval < interval
-        tail = last.tail if last is not None and is_next else self._rules[0]
+        for c, rule in enumerate(self._rules):
+            with copies.only([c]):
+                rule.run_intervals(copies, self._horizon)
+        tail = self._rules[int(np.argmin(_total_jct_s(copies)[: len(self._rules)]))]
+        copies.copy_env(sim, b, np.arange(copies.num_envs))
         for c, choice in enumerate(self._choices):
             with copies.only([c]):
                 choice.run_intervals(copies, 1)
-        num_choices = len(self._choices)
-        with copies.only(range(num_choices)):
-            tail.run_intervals(copies, self._horizon - 1)
-        for c, rule in enumerate(self._rules, start=num_choices):
-            with copies.only([c]):
-                rule.run_intervals(copies, self._horizon)
+        tail.run_intervals(copies, self._horizon - 1)
         costs = _total_jct_s(copies)
-        best = int(np.argmin(costs))
-        first = self._choices[best] if best < num_choices else self._rules[best - num_choices]
-        plan = _Plan(first, tail if best < num_choices else first, float(costs[best]), episode, interval)
-        self._plans[b] = plan
-        return plan
+        # The tail itself, unless something is better: rounding must not decide.
+        best = self._choices.index(tail)
+        for c in range(len(self._choices)):
+            best = c if costs[c] < costs[best] * (1.0 - 1e-12) else best
+        return self._choices[best]
 
     def _copies_for(self, sim: ClusterSimulator) -> ClusterSimulator:
         """The simulator in which things are tried; plans for another one are forgotten."""
         if self._copies is None or self._copies_of is not sim:
             narrow = dataclasses.replace(sim.config.observation, window=1)
             config = dataclasses.replace(sim.config, observation=narrow)
-            num_copies = len(self._choices) + len(self._rules)
-            self._copies = ClusterSimulator(config, num_copies, max_jobs=sim.max_jobs, speed=sim.speed)
+            self._copies = ClusterSimulator(config, len(self._choices), max_jobs=sim.max_jobs, speed=sim.speed)
             self._copies_of = sim
             self._plans = {}
         return self._copies
@@ -147,10 +138,10 @@ def _rule(name: str, options: dict[str, float]) -> Heuristic:
     return rule
 
 
-def _episode(sim: ClusterSimulator, b: int) -> tuple[int, int]:
-    """Tells one episode of an environment from the next."""
+def _moment(sim: ClusterSimulator, b: int) -> tuple[tuple[int, int], int]:
+    """Tells one interval of one episode from others."""
     env = sim.state.env[b]
-    return int(env["noise_key"]), int(env["num_jobs"])
+    return (int(env["noise_key"]), int(env["num_jobs"])), int(env["interval"])
 
 
 def _total_jct_s(sim: ClusterSimulator) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import util
 
 from dl2env.config import TRACE_FORMATS
 from dl2env.errors import ConfigError, TraceError, UnknownNameError
@@ -60,7 +59,7 @@ class TraceFormat:
 
 def format_names() -> tuple[str, ...]:
     """Names of all formats."""
-    return tuple(name for name in TRACE_FORMATS if name != "auto" and util.find_spec(_module(name)))
+    return tuple(name for name in TRACE_FORMATS if name != "auto")
 
 
 def _module(name: str) -> str:

@@ -175,7 +175,7 @@ def _split(series: pl.Series, layout: Layout) -> tuple[pl.DataFrame, NDArray[np.
     has_quote = series.str.contains('"', literal=True).to_numpy()
     if has_quote.any():
         where = np.flatnonzero(has_quote)
-        rows = [next(csv.reader([text], delimiter=delimiter), []) for text in series.filter(pl.Series(has_quote))]
+        rows = [_quoted_cells(text, delimiter) for text in series.filter(pl.Series(has_quote))]
         width[where] = [len(row) for row in rows]
         picked = [[row[i] if i < len(row) else None for row in rows] for i in range(len(columns))]
         index = pl.Series(where)
@@ -184,6 +184,14 @@ def _split(series: pl.Series, layout: Layout) -> tuple[pl.DataFrame, NDArray[np.
             for name, values in zip(columns, picked, strict=True)
         )
     return frame, width
+
+
+def _quoted_cells(text: str, delimiter: str) -> list[str]:
+    """Cells of a row with quotes; none if they make no sense."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _join_quoted(

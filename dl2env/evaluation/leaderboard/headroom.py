@@ -93,10 +93,10 @@ def overall_headroom(board: Board) -> list[Headroom]:
     """
     scenarios = [s for s in board.headline_scenarios if s.limits is not None and s.limits.num_searched > 1]
     chosen = [scenario_headroom(s, board.reference) for s in scenarios]
-    found = [_overall("the best of each", chosen)]
+    found = [_overall("", "the best of each", chosen)]
     if board.best is not None:
         single = [scenario_headroom(s, board.reference, board.best) for s in scenarios]
-        found.append(_overall(board.best, single))
+        found.append(_overall(", one scheduler", board.best, single))
     return [item for item in found if item is not None]
 
 
@@ -108,13 +108,13 @@ def how_to_read(board: Board) -> str:
     return " ".join(filter(None, (SEARCH_IS, played, BOUND_IS)))
 
 
-def _overall(best: str, parts: Sequence[Headroom | None]) -> Headroom | None:
+def _overall(suffix: str, best: str, parts: Sequence[Headroom | None]) -> Headroom | None:
     whole = [part for part in parts if part is not None and part.standing.names == ROLES]
     if not whole:
         return None
     standing = compare_over_scenarios([part.standing for part in whole])
     name = f"all {len(whole)} scenarios" if len(whole) > 1 else "1 scenario"
-    return Headroom(name, best, sum(part.num_workloads for part in whole), standing)
+    return Headroom(name + suffix, best, sum(part.num_workloads for part in whole), standing)
 
 
 def _note(scenario: ScenarioBoard) -> str:

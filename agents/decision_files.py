@@ -155,10 +155,19 @@ def read_header(path: Path) -> Header:
 
 
 def _header(file: Path) -> Header:
-    return _parse_header(file, _read_arrays(file, ("header",)).get("header"))
+    return parse_header(file, _read_arrays(file, ("header",)).get("header"))
 
 
-def _parse_header(file: Path, stored: NDArray[Any] | None) -> Header:
+def parse_header(file: Path | str, stored: NDArray[Any] | None) -> Header:
+    """What a stored header says.
+
+    Args:
+        file: Name in error messages.
+        stored: The array `header` of a file, a text; None if there is none.
+
+    Raises:
+        TraceError: It is missing, or of another kind or version.
+    """
     if stored is None:
         raise TraceError(f"{file}: not a file of recorded decisions (no array header); see docs/decision_files.md")
     try:
@@ -209,7 +218,7 @@ def read_part(file: Path) -> tuple[Header, Arrays]:
         TraceError: It is damaged, or its content cannot be learned from; the message names array and decision.
     """
     arrays = _read_arrays(file)
-    header = _parse_header(file, arrays.pop("header", None))
+    header = parse_header(file, arrays.pop("header", None))
     check_arrays(str(file), arrays, header.layout)
     # Copies, so that the axes lie in memory as they are named.
     part = {

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dl2env.errors import ConfigError
 from dl2env.schedulers.base import configured
+from dl2env.schedulers.heuristic import Heuristic
 
 if TYPE_CHECKING:
     from dl2env.config import EnvConfig
@@ -91,6 +92,16 @@ class Cast:
                 f"{self._role} {scheduler.name!r} took action {action}, which is masked; it must follow the mask"
             )
         return actions
+
+
+def is_stateless(scheduler: Scheduler) -> bool:
+    """Whether a scheduler is known to decide by the present state alone: rules, and networks that do not sample.
+
+    Schedulers of the user's own say so with an attribute `is_stateless = True`.
+    """
+    return isinstance(scheduler, Heuristic) or bool(
+        getattr(scheduler, "is_stateless", getattr(scheduler, "deterministic", False))
+    )
 
 
 def check_can_record(key: str, scheduler: Scheduler, config: EnvConfig) -> None:

@@ -68,6 +68,7 @@ class LimitsCell:
         scheduler: The search.
         scenario, split, num_workloads, scenario_name, scenario_hash, num_jobs, num_servers, code: As in `Cell`.
         options: How much to search.
+        num_intervals: Intervals in which jobs arrive, to guess how long it takes.
     """
 
     scheduler: SchedulerChoice
@@ -79,6 +80,7 @@ class LimitsCell:
     scenario_hash: str
     num_jobs: int
     num_servers: int
+    num_intervals: int
     code: str
 
     @property
@@ -96,8 +98,8 @@ class LimitsCell:
         """Guess of its seconds, see `Cell.cost`."""
         if self.num_wanted == 0:
             return 0.5
-        horizon = min(1.0, self.options.search_horizon / self.num_jobs)
-        each = 2e-5 * self.num_jobs**2 * float(np.sqrt(self.num_servers)) * 5.0 * horizon
+        plan = min(self.options.search_horizon, self.num_intervals)
+        each = 3.5e-5 * self.num_intervals * plan * float(np.sqrt(self.num_jobs * self.num_servers))
         budget = self.options.search_seconds
         all_of_them = self.num_wanted * each
         return 0.5 + (all_of_them if budget is None else min(all_of_them, budget + each))
@@ -159,9 +161,10 @@ def make_limits_cells(
         config = scenario.split_config(split)
         fixed = scenario.fixed_workloads
         count = min(num_workloads, len(fixed)) if fixed else num_workloads
-        num_jobs = max(w.num_jobs for w in fixed) if fixed else config.workload.num_jobs
+        (first,) = scenario.workloads(split, 1)
         num_servers = sum(group.count for group in config.cluster.servers)
-        world = (scenario.name, scenario.hash(), num_jobs, num_servers)
+        num_intervals = 1 + int(first.arrival_s.max() / config.dynamics.interval_s)
+        world = (scenario.name, scenario.hash(), first.num_jobs, num_servers, num_intervals)
         cells.append(LimitsCell(scheduler, choice, split, count, options, *world, code))
     return cells
 

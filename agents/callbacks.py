@@ -19,20 +19,15 @@ from agents.vec_env import SB3VecEnv
 from dl2env.config import EnvConfig
 
 if TYPE_CHECKING:
-    from agents.ppo import SchedulingPPO
+    from agents.learner import Learner
     from dl2env.schedulers.base import Scheduler
 
 
 class _Callback(BaseCallback):
-    model: SchedulingPPO
+    model: Learner  # type: ignore[assignment]
 
     def _on_step(self) -> bool:
         return True
-
-    @property
-    def is_between_updates(self) -> bool:
-        """Whether the learner stands exactly between two updates."""
-        return self.model.num_timesteps % (self.model.n_steps * self.model.n_envs) == 0
 
 
 class RolloutStatistics(_Callback):
@@ -42,7 +37,7 @@ class RolloutStatistics(_Callback):
         env = self.model.env
         if isinstance(env, SB3VecEnv):
             for name, value in env.pop_statistics().items():
-                self.logger.record(f"rollout/{name}", value)
+                self.logger.record_mean(f"rollout/{name}", value)  # a learner may log several rollouts at once
         jct_s = [info["mean_jct_s"] for info in self.model.ep_info_buffer or () if "mean_jct_s" in info]
         if jct_s and not np.isnan(jct_s).all():
             self.logger.record("rollout/avg_jct_s", float(np.nanmean(jct_s)))
@@ -143,7 +138,7 @@ class Validation(_Callback):
         self._last_update = self.model.updates_done
         network = self.model.policy.network
         self.model.policy.set_training_mode(False)
-        figures = dict(self._evaluate(NetworkScheduler(network, self._deterministic, self._seed, "ppo")))
+        figures = dict(self._evaluate(NetworkScheduler(network, self._deterministic, self._seed, self.model.algorithm)))
         for name, value in figures.items():
             self.logger.record(f"eval/{name}", value)
         # SB3 writes scalars after the next rollout only, which would show them one update late.
@@ -181,7 +176,7 @@ class Checkpoints(_Callback):
             self._save()
 
     def _on_training_end(self) -> None:
-        if self.is_between_updates:
+        if self.model.is_between_updates:
             self._save()
 
     def _save(self) -> None:

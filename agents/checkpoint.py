@@ -2,10 +2,11 @@
 
 | file | content |
 |---|---|
-| `config.json` | schema version, network, observation sizes, environment and PPO settings, seed, progress, versions |
+| `config.json` | versions, network, observation sizes, settings of environment and learner, seed, progress |
 | `policy.pt` | the network's tensors |
 | `training.pt` | the optimizer's tensors and numbers and the states of the random generators; for resuming |
 | `environment.npz` | state of the environments; for resuming |
+| `replay.npz` | experience replay of learners that have one; for resuming |
 
 Tensors are read with `weights_only=True` and arrays without pickle, so loading a checkpoint runs no code from it, and
 moving classes between modules breaks none.
@@ -36,10 +37,11 @@ from dl2env.config_dict import config_from_dict, config_to_dict
 from dl2env.errors import ConfigError, Dl2EnvError
 
 if TYPE_CHECKING:
-    from agents.ppo import SchedulingPPO
+    from agents.learner import Learner
 
 SCHEMA = "dl2env-checkpoint"
 SCHEMA_VERSION = 1
+_FREE_GROUPS = ("env", "ppo", "dl2", "metrics", "versions")
 
 
 class CheckpointError(Dl2EnvError):
@@ -55,9 +57,10 @@ class CheckpointInfo:
         shape: Sizes of the observations it was trained on.
         env: Environment configuration as plain values, if known.
         ppo: Settings of PPO as plain values, if it was trained by PPO.
+        dl2: Settings of DL2's actor-critic as plain values, if it was trained by that.
         seed: Seed of the training run.
-        num_decisions: Decisions learned from by PPO.
-        num_updates: Updates by PPO.
+        num_decisions: Decisions learned from by reinforcement.
+        num_updates: Updates by reinforcement learning.
         metrics: Figures of its validation, if any.
         versions: Versions of what it was made with.
     """
@@ -66,6 +69,7 @@ class CheckpointInfo:
     shape: ObservationShape
     env: dict[str, Any] | None = None
     ppo: dict[str, Any] | None = None
+    dl2: dict[str, Any] | None = None
     seed: int = 0
     num_decisions: int = 0
     num_updates: int = 0
@@ -116,7 +120,7 @@ def save_network(
 
 def save_training(
     folder: Path,
-    model: SchedulingPPO,
+    model: Learner,
     *,
     env_config: EnvConfig | None = None,
     metrics: Mapping[str, float] | None = None,
@@ -136,23 +140,24 @@ def save_training(
         network=network.config,
         shape=network.shape,
         env=None if env_config is None else config_to_dict(env_config),
-        ppo=asdict(model.config),
+        **{model.algorithm: asdict(model.config)},
         seed=int(model.seed or 0),
         num_decisions=model.num_timesteps,
         num_updates=model.updates_done,
         metrics=dict(metrics or {}),
         versions=versions(),
     )
+    own, replay = model.training_state()
     training = {
         "optimizer": model.policy.optimizer.state_dict(),
         "action_rng": model.policy.generator.get_state(),
-        "minibatch_rng": model.rollout_buffer.generator.get_state(),
         "num_gradient_epochs": model._n_updates,
+        **own,
     }
     environment = model.env.state() if isinstance(model.env, SB3VecEnv) else None
     if environment is not None and model._last_episode_starts is not None:
         environment["episode_starts"] = model._last_episode_starts
-    _write(folder, info, network, training, environment)
+    _write(folder, info, network, training, environment, replay)
     return info
 
 
@@ -162,6 +167,7 @@ def _write(
     network: SchedulingNetwork,
     training: dict[str, Any],
     environment: dict[str, Any] | None,
+    replay: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes beside the folder, then swaps, so that an interrupted save leaves the old checkpoint whole."""
     folder = Path(folder)
@@ -173,6 +179,8 @@ def _write(
             torch.save(training, fresh / "training.pt")
         if environment is not None:
             np.savez(fresh / "environment.npz", **environment)
+        if replay:
+            np.savez(fresh / "replay.npz", **replay)
         content = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(info)}
         (fresh / "config.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         fresh.chmod(0o755)
@@ -206,10 +214,10 @@ def read_info(folder: Path) -> CheckpointInfo:
         raise CheckpointError(
             f"{path}: schema version {version}, this code reads {SCHEMA_VERSION}; use a matching dl2env"
         )
-    for key in ("env", "ppo", "metrics", "versions"):  # free-form groups are passed on as they are
+    for key in _FREE_GROUPS:  # free-form groups are passed on as they are
         if not isinstance(content.get(key), (dict, type(None))):
             raise CheckpointError(f"{path}: {key} must be a group of keys; restore the file")
-    free = {key: content.pop(key, None) for key in ("env", "ppo", "metrics", "versions")}
+    free = {key: content.pop(key, None) for key in _FREE_GROUPS}
     try:
         info: CheckpointInfo = config_from_dict(CheckpointInfo, content, str(path))
     except ConfigError as error:
@@ -217,8 +225,7 @@ def read_info(folder: Path) -> CheckpointInfo:
     return CheckpointInfo(
         **{
             **{name: getattr(info, name) for name in CheckpointInfo.__dataclass_fields__},
-            "env": free["env"],
-            "ppo": free["ppo"],
+            **{key: free[key] for key in ("env", "ppo", "dl2")},
             "metrics": free["metrics"] or {},
             "versions": free["versions"] or {},
         }
@@ -233,6 +240,17 @@ def _load_tensors(path: Path) -> dict[str, Any]:
     except Exception as error:
         raise _damaged(path, error) from error
     return loaded
+
+
+def _load_arrays(path: Path) -> dict[str, Any]:
+    """Arrays of a file; none if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # NumPy raises five kinds for damaged files
+        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
@@ -268,7 +286,7 @@ def load_network(folder: Path) -> tuple[SchedulingNetwork, CheckpointInfo]:
     return network.requires_grad_(False).eval(), info
 
 
-def resume_training(folder: Path, model: SchedulingPPO) -> CheckpointInfo:
+def resume_training(folder: Path, model: Learner) -> CheckpointInfo:
     """Puts a learner built with the same settings where a checkpoint left off; see the module's documentation.
 
     Args:
@@ -290,7 +308,7 @@ def resume_training(folder: Path, model: SchedulingPPO) -> CheckpointInfo:
         model._n_updates = int(training["num_gradient_epochs"])
         model.num_timesteps = info.num_decisions
         _resume_environment(folder, model, info)
-        model.rollout_buffer.generator.set_state(training["minibatch_rng"])
+        model.restore_training(training, _load_arrays(folder / "replay.npz"))
         model.policy.generator.set_state(training["action_rng"])
     except CheckpointError:
         raise
@@ -299,24 +317,20 @@ def resume_training(folder: Path, model: SchedulingPPO) -> CheckpointInfo:
     return info
 
 
-def _resume_environment(folder: Path, model: SchedulingPPO, info: CheckpointInfo) -> None:
+def _resume_environment(folder: Path, model: Learner, info: CheckpointInfo) -> None:
     from agents.vec_env import SB3VecEnv
 
     path = folder / "environment.npz"
     env = model.env
     assert env is not None
     if path.exists() and isinstance(env, SB3VecEnv):
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                state = {name: arrays[name] for name in arrays.files}
-        except Exception as error:  # NumPy raises five kinds for damaged files
-            raise _damaged(path, error) from error
+        state = _load_arrays(path)
         starts = state.pop("episode_starts")
         if len(starts) != env.num_envs:
             raise ValueError(f"{len(starts)} environments were saved, this run has {env.num_envs}")
-        model._last_obs = env.restore(state)  # type: ignore[assignment]
+        model._last_obs = env.restore(state)
         model._last_episode_starts = starts
         return
     env.seed(int(np.random.SeedSequence([info.seed, info.num_decisions]).generate_state(1)[0]))
-    model._last_obs = env.reset()  # type: ignore[assignment]
+    model._last_obs = env.reset()
     model._last_episode_starts = np.ones(env.num_envs, dtype=np.bool_)

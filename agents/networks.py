@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from agents.slot_layers import DecodeSlots, EncodeSlots, Workspace
 from dl2env.errors import ConfigError
 
 NetworkKind = Literal["equivariant", "flat"]
+ObservationKind = Literal["native", "paper", "released"]
+ObservationScale = Literal["raw", "log"]
 
 ACTIONS_PER_SLOT = 3
 _SUM_SCALE = 0.05
@@ -34,6 +36,10 @@ class NetworkConfig:
         context_width: Width H of the layers per sample (`equivariant`).
         hidden_width: Width of each hidden layer (`flat`). Paper: 256.
         hidden_layers: Hidden layers of each of the two networks (`flat`). Paper: 2.
+        observation: What the network reads: `native` (the environment's own observation), `paper` or `released` (those
+            of the DL2 paper and of its released code, see `dl2env.envs.paper_observation`).
+        observation_scale: Of the numbers in the observations `paper` and `released`: `raw` as in DL2, or `log`
+            (log(1 + x), with the sign of x), which brings epochs and counts to one size.
     """
 
     kind: NetworkKind = "equivariant"
@@ -41,10 +47,16 @@ class NetworkConfig:
     context_width: int = 96
     hidden_width: int = 256
     hidden_layers: int = 2
+    observation: ObservationKind = "native"
+    observation_scale: ObservationScale = "raw"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("equivariant", "flat"):
-            raise ConfigError(f"network.kind={self.kind!r} is unknown; choose one of: equivariant, flat")
+        choices = {"kind": NetworkKind, "observation": ObservationKind, "observation_scale": ObservationScale}
+        for name, known in choices.items():
+            if getattr(self, name) not in get_args(known):
+                raise ConfigError(
+                    f"network.{name}={getattr(self, name)!r} is unknown; choose one of: {', '.join(get_args(known))}"
+                )
         for name in ("slot_width", "context_width", "hidden_width", "hidden_layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"network.{name}={getattr(self, name)} must be at least 1")

@@ -10,32 +10,37 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from stable_baselines3.common.logger import configure
 from torch.utils.tensorboard import SummaryWriter
 
+from agents.actor_critic import build_actor_critic
 from agents.callbacks import Checkpoints, ProgressBar, RolloutStatistics, Validation
 from agents.checkpoint import load_weights, read_info, resume_training, save_network
-from agents.demonstrations import Demonstrations
-from agents.networks import ObservationShape, build_network
-from agents.ppo import SchedulingPPO, build_ppo, fine_tune
+from agents.decision_layout import ObservationLayout, layout_of
+from agents.demonstrations import DecisionMix, Demonstrations
+from agents.learner import Learner, fine_tune
+from agents.networks import NetworkConfig, ObservationShape, build_network
+from agents.observations import AgentVectorEnv, observed_shape
+from agents.ppo import build_ppo
 from agents.progress import PhaseBar
 from agents.recording import record_demonstrations
 from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunFolder
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
-from agents.settings import build_scenario
+from agents.settings import RunSettings, build_scenario
 from agents.validation import Validator
 from agents.vec_env import SB3VecEnv
 from agents.warmup import WarmupProgress, warm_up
+from agents.warmup_files import check_files, read_files
 from dl2env.config import EnvConfig
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.scenarios import Scenario
 from dl2env.schedulers import get_scheduler, scheduler_names
 from dl2env.schedulers.base import Scheduler, configured
-from dl2env.sim.simulator import ClusterSimulator
 from dl2env.workload.jobs import Workload
 
 Say = Callable[[str], None]
@@ -51,6 +56,7 @@ class World:
         test: Test workloads; part of the run's record, the evaluation makes them again.
         teacher: Scheduler to learn from, if there is a warm-up.
         baselines: Schedulers to compare with, by name.
+        notes: What the user should know about the recordings to learn from.
     """
 
     scenario: Scenario
@@ -58,6 +64,7 @@ class World:
     test: tuple[Workload, ...]
     teacher: Scheduler | None
     baselines: Mapping[str, Scheduler]
+    notes: tuple[str, ...] = ()
 
     @property
     def config(self) -> EnvConfig:
@@ -95,7 +102,7 @@ def run_pipeline(
     say(f"{world.scenario.name}, run folder {folder.path}; the first run also compiles the simulator, about a minute")
     if settings.warmup.enabled and not folder.is_complete(WARMUP):
         run_warmup(folder, world, show_bars, say)
-    if settings.ppo.enabled and not folder.is_complete(FINE_TUNING):
+    if settings.fine_tuning.enabled and not folder.is_complete(FINE_TUNING):
         run_fine_tuning(folder, world, show_bars, say)
     return evaluate_run(folder, world, show_bars, say, command)
 
@@ -110,7 +117,8 @@ def build_world(folder: RunFolder) -> World:
     scenario = build_scenario(settings)
     evaluation = settings.evaluation
     baselines = {name: find_scheduler(name) for name in evaluation.baselines}
-    teacher = find_scheduler(settings.warmup.teacher) if settings.warmup.enabled else None
+    has_files = settings.warmup.enabled and bool(settings.warmup.files)
+    teacher = find_scheduler(settings.warmup.teacher) if settings.warmup.enabled and not has_files else None
     if teacher is not None and configured(teacher, scenario.config).estimate != scenario.config.estimate:
         raise ConfigError(
             f"warmup.teacher={settings.warmup.teacher!r} brings its own speed estimate, but decides with the "
@@ -122,27 +130,45 @@ def build_world(folder: RunFolder) -> World:
             raise UnknownNameError("scheduler in evaluation.compare_with", name, sorted(known))
     if teacher is not None:
         _check_fits(f"warmup.teacher={settings.warmup.teacher!r}", teacher, scenario.config)
+        _check_sees_the_same(settings.warmup.teacher, teacher, settings.agent)
     for name, baseline in baselines.items():
         _check_fits(f"evaluation.baselines: {name!r}", baseline, configured(baseline, scenario.config))
+    notes = check_files(*_files(settings, scenario.config)) if has_files else []
     return World(
         scenario,
         tuple(scenario.workloads("validation", evaluation.num_validation_workloads)),
         tuple(scenario.workloads("test", evaluation.num_workloads)),
         teacher,
         baselines,
+        tuple(notes),
     )
+
+
+def _files(
+    settings: RunSettings, config: EnvConfig
+) -> tuple[tuple[str, ...], tuple[float, ...], ObservationLayout, EnvConfig]:
+    """What `agents.warmup_files` needs to know of a run."""
+    layout = layout_of(config, settings.agent.observation, settings.agent.observation_scale)
+    return settings.warmup.files, settings.warmup.file_weights, layout, config
 
 
 def _check_fits(key: str, scheduler: Scheduler, config: EnvConfig) -> None:
     """Raises a `ConfigError` if the scheduler is a network that cannot read the observations."""
     if not isinstance(scheduler, NetworkScheduler):
         return
-    state = ClusterSimulator(config, 1, max_jobs=1).state
-    shape = ObservationShape(state.obs_jobs.shape[1], state.obs_jobs.shape[2], state.obs_cluster.shape[1])
     try:
-        scheduler.network.check_shape(shape)
+        scheduler.network.check_shape(observed_shape(scheduler.network.config, config))
     except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
+
+
+def _check_sees_the_same(name: str, teacher: Scheduler, agent: NetworkConfig) -> None:
+    """Raises a `ConfigError` if the teacher needs the environments' own observation and the learner gets another."""
+    if isinstance(teacher, NetworkScheduler) and teacher.network.config.observation == "native" != agent.observation:
+        raise ConfigError(
+            f"warmup.teacher={name!r} reads the environment's own observation, but the learner's is "
+            f"{agent.observation!r}; set agent.observation=native or choose another teacher"
+        )
 
 
 def find_scheduler(name: str) -> Scheduler:
@@ -161,19 +187,20 @@ def stream_seed(seed: int, stream: str) -> int:
     return int(np.random.SeedSequence([seed, *stream.encode()]).generate_state(1)[0])
 
 
-def make_env(world: World, num_envs: int) -> SchedulingVectorEnv:
-    """Environments that play training workloads."""
-    return SchedulingVectorEnv(num_envs, world.config, workloads=world.scenario.workload_source("train"))
+def make_env(world: World, num_envs: int, agent: NetworkConfig | None = None) -> SchedulingVectorEnv | AgentVectorEnv:
+    """Environments that play training workloads, with the observation that an agent reads."""
+    env = SchedulingVectorEnv(num_envs, world.config, workloads=world.scenario.workload_source("train"))
+    return env if agent is None or agent.observation == "native" else AgentVectorEnv(env, agent)
 
 
 def record_teacher(folder: RunFolder, world: World, show_bars: bool) -> Demonstrations:
     """Lets the teacher play."""
     assert world.teacher is not None
     settings = folder.settings
-    env = make_env(world, settings.warmup.num_envs)
+    env = make_env(world, settings.warmup.num_envs, settings.agent)
     with PhaseBar(f"record {world.teacher.name}", "decision", show_bars) as bar:
         return record_demonstrations(
-            env,
+            cast(SchedulingVectorEnv, env),  # of an agent's environment the same parts are used
             world.teacher,
             settings.warmup.num_decisions,
             seed=stream_seed(settings.seed, "recording"),
@@ -181,14 +208,26 @@ def record_teacher(folder: RunFolder, world: World, show_bars: bool) -> Demonstr
         )
 
 
+def decisions_to_learn(folder: RunFolder, world: World, show_bars: bool, say: Say) -> DecisionMix:
+    """Reads the recordings that the settings name, or lets the teacher play."""
+    settings = folder.settings
+    if not settings.warmup.files:
+        return DecisionMix((record_teacher(folder, world, show_bars),))
+    for note in world.notes:
+        say(f"note: {note}")
+    with PhaseBar("read decisions", "file", show_bars) as bar:
+        return read_files(*_files(settings, world.config), bar.move_to)
+
+
 def run_warmup(folder: RunFolder, world: World, show_bars: bool, say: Say) -> None:
-    """Records the teacher, trains a new network to decide like it, and saves that."""
+    """Records the teacher or reads recordings, trains a new network to decide like them, and saves that."""
     settings = folder.settings
     started = time.perf_counter()
-    demos = record_teacher(folder, world, show_bars)
+    demos = decisions_to_learn(folder, world, show_bars, say)
     torch.manual_seed(stream_seed(settings.seed, "network"))
+    first = demos.recordings[0]
     network = build_network(
-        settings.agent, ObservationShape(demos.jobs.shape[2], demos.jobs.shape[3], demos.cluster.shape[2])
+        settings.agent, ObservationShape(first.jobs.shape[2], first.jobs.shape[3], first.cluster.shape[2])
     )
     with SummaryWriter(folder.tensorboard) as writer, PhaseBar("warm-up", "step", show_bars) as bar:
 
@@ -199,7 +238,7 @@ def run_warmup(folder: RunFolder, world: World, show_bars: bool, say: Say) -> No
             network,
             demos,
             settings.warmup,
-            settings.ppo.discounting,
+            settings.fine_tuning.discounting,
             seed=settings.seed,
             progress=progress,
             log=writer.add_scalar,
@@ -207,18 +246,27 @@ def run_warmup(folder: RunFolder, world: World, show_bars: bool, say: Say) -> No
     figures = {key: float(value) for key, value in asdict(result).items()}
     save_network(folder.warmup, network, env_config=world.config, seed=settings.seed, metrics=figures)
     elapsed_s = time.perf_counter() - started
-    folder.complete(WARMUP, **figures, num_decisions=demos.num_decisions, wall_s=elapsed_s)
+    if settings.warmup.files:
+        provenance = {"recordings": [dict(recording.provenance) for recording in demos.recordings]}
+        folder.complete(WARMUP, **figures, **provenance, num_decisions=demos.num_decisions, wall_s=elapsed_s)
+    else:
+        folder.complete(WARMUP, **figures, num_decisions=demos.num_decisions, wall_s=elapsed_s)
+    source = ", ".join(settings.warmup.files) or settings.warmup.teacher
     say(
-        f"warm-up: {demos.num_decisions} decisions of {settings.warmup.teacher}, of held-out ones "
+        f"warm-up: {demos.num_decisions} decisions of {source}, of held-out ones "
         f"{100 * result.accuracy:.1f} % matched; {elapsed_s:.0f} s; checkpoint {folder.warmup}"
     )
 
 
-def build_learner(folder: RunFolder, world: World) -> SchedulingPPO:
+def build_learner(folder: RunFolder, world: World) -> Learner:
     """The learner where the run left off: at its last checkpoint, after the warm-up, or new."""
     settings = folder.settings
-    env = SB3VecEnv(make_env(world, settings.ppo.num_envs))
-    model = build_ppo(env, settings.ppo, settings.agent, seed=settings.seed)
+    env = SB3VecEnv(make_env(world, settings.fine_tuning.num_envs, settings.agent))
+    model: Learner
+    if settings.algorithm == "dl2":
+        model = build_actor_critic(env, settings.dl2, settings.agent, seed=settings.seed)
+    else:
+        model = build_ppo(env, settings.ppo, settings.agent, seed=settings.seed)
     if folder.last.is_dir():
         resume_training(folder.last, model)
     elif folder.is_complete(WARMUP):
@@ -229,16 +277,17 @@ def build_learner(folder: RunFolder, world: World) -> SchedulingPPO:
 
 
 def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) -> None:
-    """Fine-tunes by PPO, with validations and checkpoints."""
+    """Fine-tunes by reinforcement learning, with validations and checkpoints."""
     settings = folder.settings
+    tuning = settings.fine_tuning
     started = time.perf_counter()
     model = build_learner(folder, world)
     first = model.num_timesteps
-    bar = ProgressBar(settings.ppo.num_decisions, "fine-tuning", disable=not show_bars)
+    bar = ProgressBar(tuning.num_decisions, "fine-tuning", disable=not show_bars)
     validate = _RecordedValidator(folder, model, Validator(world.config, world.validation, settings.evaluation.batch))
     validation = Validation(
         validate,
-        every=settings.ppo.validate_every,
+        every=tuning.validate_every,
         best=folder.best,
         seed=stream_seed(settings.seed, "sampling"),
         env_config=world.config,
@@ -246,9 +295,9 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) 
     )
     if first and folder.best.is_dir():
         validation.best_value = read_info(folder.best).metrics["avg_jct"]
-    checkpoints = Checkpoints(folder.last, settings.ppo.checkpoint_every, env_config=world.config)
+    checkpoints = Checkpoints(folder.last, tuning.checkpoint_every, env_config=world.config)
     try:
-        is_done = fine_tune(model, settings.ppo.num_decisions, [RolloutStatistics(), bar, validation, checkpoints])
+        is_done = fine_tune(model, tuning.num_decisions, [RolloutStatistics(), bar, validation, checkpoints])
     finally:
         bar.close()
         model.logger.close()
@@ -272,7 +321,7 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) 
 class _RecordedValidator:
     """A validator that keeps its figures in the run folder."""
 
-    def __init__(self, folder: RunFolder, model: SchedulingPPO, validator: Validator) -> None:
+    def __init__(self, folder: RunFolder, model: Learner, validator: Validator) -> None:
         self._folder = folder
         self._model = model
         self._validator = validator

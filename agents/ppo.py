@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
-from stable_baselines3.common.callbacks import BaseCallback
 
 from agents.networks import NetworkConfig
 from agents.policies import NetworkPolicy, policy_class
@@ -25,9 +21,13 @@ from dl2env.errors import ConfigError
 class PPOConfig:
     """Settings of PPO (Schulman et al., arXiv 1707.06347). One update uses `steps_per_update` * B decisions.
 
+    With one epoch, one minibatch and no limit on the KL divergence this is A2C (Mnih et al., arXiv 1602.01783): each
+    decision is used once, while the policy is still the one that took it, so nothing is ever clipped (Huang et al.,
+    arXiv 2205.09123). The optimizer is Adam, where A2C's is usually RMSprop.
+
     Attributes:
         steps_per_update: Decisions per environment between updates.
-        minibatch_size: Decisions per gradient step.
+        minibatch_size: Decisions per gradient step; None: all of an update.
         epochs: Passes over the decisions of an update.
         learning_rate: Of Adam, at the start; linear to `final_learning_rate` at the end.
         final_learning_rate: See above.
@@ -40,6 +40,7 @@ class PPOConfig:
         target_kl: An update stops once its mean KL divergence exceeds 1.5 times this; None: never.
         value_coef: Weight of the value loss (of normalised values if `normalize_values`).
         max_grad_norm: The gradient is shortened to this length.
+        normalize_advantage: Shift and scale the advantages of a minibatch to mean 0 and standard deviation 1.
         normalize_values: Learn values in units of the returns' standard deviation.
         decision_gamma: Discount between decisions of one interval.
         gae_lambda: GAE lambda between decisions of one interval.
@@ -48,7 +49,7 @@ class PPOConfig:
     """
 
     steps_per_update: int = 128
-    minibatch_size: int = 2048
+    minibatch_size: int | None = 2048
     epochs: int = 3
     learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
@@ -59,6 +60,7 @@ class PPOConfig:
     target_kl: float | None = 0.05
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
+    normalize_advantage: bool = True
     normalize_values: bool = True
     decision_gamma: float = 1.0
     gae_lambda: float = 0.95
@@ -67,7 +69,8 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps_per_update", "minibatch_size", "epochs"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be at least 1")
         for name in ("learning_rate", "clip_range", "max_grad_norm"):
             if not getattr(self, name) > 0:
@@ -88,6 +91,7 @@ class PPOConfig:
 class SchedulingPPO(MaskablePPO):
     """MaskablePPO whose entropy weight is annealed and whose values are normalised; see `build_ppo`."""
 
+    algorithm: ClassVar[str] = "ppo"
     policy: NetworkPolicy
     rollout_buffer: IntervalRolloutBuffer  # type: ignore[assignment]
     config: PPOConfig
@@ -121,6 +125,19 @@ class SchedulingPPO(MaskablePPO):
         """Updates since the start of training, earlier runs included."""
         return self.num_timesteps // (self.n_steps * self.n_envs)
 
+    @property
+    def is_between_updates(self) -> bool:
+        """Whether it stands exactly between two updates."""
+        return self.num_timesteps % (self.n_steps * self.n_envs) == 0
+
+    def training_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What resuming needs besides network, optimizer and environments."""
+        return {"minibatch_rng": self.rollout_buffer.generator.get_state()}, {}
+
+    def restore_training(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Continues from a `training_state`."""
+        self.rollout_buffer.generator.set_state(state["minibatch_rng"])
+
 
 def build_ppo(
     env: SB3VecEnv,
@@ -146,9 +163,10 @@ def build_ppo(
     config = config or PPOConfig()
     network = network or NetworkConfig()
     rollout = config.steps_per_update * env.num_envs
-    if rollout < config.minibatch_size:
+    minibatch_size = config.minibatch_size or rollout
+    if rollout < minibatch_size:
         raise ConfigError(
-            f"ppo.minibatch_size={config.minibatch_size} exceeds the {rollout} decisions of an update "
+            f"ppo.minibatch_size={minibatch_size} exceeds the {rollout} decisions of an update "
             f"({config.steps_per_update} steps of {env.num_envs} environments); lower it or collect more"
         )
 
@@ -161,12 +179,13 @@ def build_ppo(
         env,
         learning_rate=learning_rate,
         n_steps=config.steps_per_update,
-        batch_size=config.minibatch_size,
+        batch_size=minibatch_size,
         n_epochs=config.epochs,
         # SB3 uses it for the value of a truncated episode's last observation. Truncation is an interval's end.
         gamma=config.interval_gamma,
         gae_lambda=config.gae_lambda,
         clip_range=config.clip_range,
+        normalize_advantage=config.normalize_advantage,
         ent_coef=config.entropy_coef,
         vf_coef=config.value_coef,
         max_grad_norm=config.max_grad_norm,
@@ -184,64 +203,3 @@ def build_ppo(
     model.config = config
     model.policy.generator = torch.Generator(model.device).manual_seed(seed)
     return model
-
-
-class _StopOnRequest(BaseCallback):
-    """Ends the training at the next border between updates once a stop is requested."""
-
-    model: SchedulingPPO
-    _is_last: bool = False
-
-    def _on_rollout_start(self) -> None:
-        # SB3 can be stopped after a step only; the other callbacks see the request at this same border.
-        self._is_last = self.model.stop_requested
-
-    def _on_step(self) -> bool:
-        return not self._is_last
-
-
-@contextmanager
-def _ctrl_c_requests_stop(model: SchedulingPPO) -> Iterator[None]:
-    """The first Ctrl-C asks for a stop at the next border between updates, the second one stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
-        return
-    previous = signal.getsignal(signal.SIGINT)
-
-    def request(signum: int, frame: FrameType | None) -> None:
-        model.stop_requested = True
-        signal.signal(signal.SIGINT, previous)
-
-    signal.signal(signal.SIGINT, request)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def fine_tune(model: SchedulingPPO, total_decisions: int, callbacks: Sequence[BaseCallback] = ()) -> bool:
-    """Trains until the learner has seen `total_decisions` decisions, those of earlier runs included.
-
-    The first Ctrl-C lets the running update finish and keeps a checkpoint if `agents.callbacks.Checkpoints` is among
-    the callbacks; a second one raises `KeyboardInterrupt`, and the last periodic checkpoint stays. To go on later,
-    build a new learner and resume from that checkpoint.
-
-    Args:
-        model: The learner; a resumed one goes on where it stopped.
-        total_decisions: Rounded up to whole updates. The schedules end there.
-        callbacks: See `agents.callbacks`.
-
-    Returns:
-        Whether the training is complete; False if the user stopped it.
-    """
-    remaining = total_decisions - model.num_timesteps
-    if remaining <= 0:
-        return True
-    model.stop_requested = False
-    with _ctrl_c_requests_stop(model):
-        model.learn(
-            remaining,
-            callback=[_StopOnRequest(), *callbacks],
-            reset_num_timesteps=model.num_timesteps == 0,
-        )
-    return not model.stop_requested

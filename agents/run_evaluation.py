@@ -46,7 +46,7 @@ def evaluate_run(folder: RunFolder, world: World, show_bars: bool, say: Say, com
         KeyboardInterrupt: The user stopped it; what was compared until then has been printed.
     """
     settings = folder.settings
-    num_schedulers = len(world.baselines) + settings.warmup.enabled + settings.ppo.enabled
+    num_schedulers = len(world.baselines) + settings.warmup.enabled + settings.fine_tuning.enabled
     with PhaseBar("evaluate", "workload", show_bars) as bar:
         bar.move_to(0, num_schedulers * len(world.test))
         agents = choose_agents(folder, world)
@@ -79,7 +79,7 @@ def choose_agents(folder: RunFolder, world: World) -> dict[str, ChosenAgent]:
     checkpoints = {}
     if settings.warmup.enabled:
         checkpoints[WARM_AGENT] = folder.warmup
-    if settings.ppo.enabled:
+    if settings.fine_tuning.enabled:
         checkpoints[TUNED_AGENT] = folder.best
     validator = Validator(world.config, world.validation, settings.evaluation.batch)
     chosen = {}
@@ -110,7 +110,7 @@ def write_result(
     if any(name in evaluation.results for name in compared):
         plot_reductions(evaluation, folder.path / "reductions.png", compared)
     validations = folder.read_validations()
-    if settings.ppo.enabled and validations:
+    if settings.fine_tuning.enabled and validations:
         validator = Validator(world.config, world.validation, settings.evaluation.batch)
         levels = {name: validator(s)["avg_jct"] for name, s in world.baselines.items() if name in compared}
         title = f"{world.scenario.name}, {len(world.validation)} validation workloads"

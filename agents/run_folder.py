@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agents.minari_data import is_minari
 from agents.settings import RunSettings, read_settings
 from dl2env.errors import ConfigError
 from dl2env.evaluation.report import package_versions
@@ -210,6 +211,9 @@ def _with_absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     for group, key in ((absolute.get("workload"), "path"), (trace, "path"), (absolute.get("speed"), "table")):
         if group and group.get(key):
             group[key] = str(Path(group[key]).absolute())
+    warmup = absolute.get("warmup") or {}
+    if warmup.get("files"):
+        warmup["files"] = [name if is_minari(name) else str(Path(name).absolute()) for name in warmup["files"]]
     scenario = absolute.get("scenario")
     if scenario and str(scenario.get("name", "")).endswith(".toml"):
         scenario["name"] = str(Path(scenario["name"]).absolute())

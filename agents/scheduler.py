@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from agents.checkpoint import CheckpointError, CheckpointInfo, load_network
 from agents.masked import masked_sample
 from agents.networks import ObservationShape, SchedulingNetwork
+from agents.observations import observe
 from dl2env.config import EnvConfig, ObservationConfig
 from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
@@ -54,7 +55,7 @@ class NetworkScheduler:
         Args:
             observation: `jobs` (B, J, F) and `cluster` (B, C).
             action_mask: (B, 3 J + 1) legal actions.
-            view: Not used.
+            view: Needed by networks that read another observation than the environment's own.
 
         Returns:
             (B,) legal actions.
@@ -62,6 +63,12 @@ class NetworkScheduler:
         Raises:
             ConfigError: The network cannot read observations of this shape.
         """
+        if self.network.config.observation != "native":
+            if view is None:
+                raise ConfigError(
+                    f"scheduler {self.name!r} reads the observation {self.network.config.observation!r}; pass the view"
+                )
+            observation = observe(self.network.config, view.simulator)
         jobs, cluster = observation["jobs"], observation["cluster"]
         self.network.check_shape(ObservationShape(jobs.shape[1], jobs.shape[2], cluster.shape[1]))
         actions = np.empty(len(jobs), dtype=np.int64)

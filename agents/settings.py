@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agents.actor_critic import DL2Config
 from agents.networks import NetworkConfig
 from agents.ppo import PPOConfig
 from agents.warmup import WarmupConfig
@@ -33,16 +34,23 @@ class WarmupSettings(WarmupConfig):
         enabled: Off: fine-tuning starts from random weights.
         teacher: Scheduler to learn from: a registered name, `package.module:Class` or a checkpoint folder.
         num_envs: Environments that the teacher plays in at once.
+        files: Recordings to learn from instead: files or folders of `scripts/make_traces.py`, or `minari:<dataset id>`.
+            `teacher`, `num_envs` and `num_decisions` then have no effect.
+        file_weights: How the decisions of an epoch are shared between the files; empty: every decision counts alike.
     """
 
     enabled: bool = True
     teacher: str = "drf"
     num_envs: int = 64
+    files: tuple[str, ...] = ()
+    file_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_envs < 1:
             raise ConfigError(f"warmup.num_envs={self.num_envs} must be at least 1")
+        if self.file_weights and not self.files:
+            raise ConfigError("warmup.file_weights: there are no warmup.files; give them or leave it out")
 
 
 @dataclass(frozen=True)
@@ -65,14 +73,42 @@ class FineTuningSettings(PPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("num_envs", "num_decisions", "validate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"ppo.{name}={getattr(self, name)} must be at least 1")
-        if self.enabled and self.minibatch_size > self.steps_per_update * self.num_envs:
+        _check_budget("ppo", self)
+        minibatch_size = self.minibatch_size or 0
+        if self.enabled and minibatch_size > self.steps_per_update * self.num_envs:
             raise ConfigError(
-                f"ppo.minibatch_size={self.minibatch_size} exceeds the decisions of an update, ppo.steps_per_update="
+                f"ppo.minibatch_size={minibatch_size} exceeds the decisions of an update, ppo.steps_per_update="
                 f"{self.steps_per_update} times ppo.num_envs={self.num_envs}; lower it or collect more"
             )
+
+
+@dataclass(frozen=True)
+class DL2Settings(DL2Config):
+    """Fine-tuning by DL2's own learner; further attributes: `DL2Config`.
+
+    Attributes:
+        enabled: Off: the run ends with the warm-up.
+        num_envs: B, environments to learn in: clusters that share one network. 1 is the paper's single scheduler.
+        num_decisions: Decisions to learn from in all; rounded up to whole updates.
+        validate_every: Updates between validations; there is one more at the end.
+        checkpoint_every: Updates between checkpoints to resume from; each holds the experience replay.
+    """
+
+    enabled: bool = True
+    num_envs: int = 1
+    num_decisions: int = 400_000
+    validate_every: int = 500
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_budget("dl2", self)
+
+
+def _check_budget(group: str, settings: FineTuningSettings | DL2Settings) -> None:
+    for name in ("num_envs", "num_decisions", "validate_every", "checkpoint_every"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{group}.{name}={getattr(settings, name)} must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -125,7 +161,9 @@ class RunSettings:
         overrides: Values of the scenario's `EnvConfig` to change, by dotted key.
         agent: The network.
         warmup: Supervised warm-up.
-        ppo: Fine-tuning.
+        algorithm: Fine-tuning by `ppo` or by `dl2`.
+        ppo: Settings of `ppo`.
+        dl2: Settings of `dl2`, DL2's actor-critic.
         evaluation: Validation and final comparison.
     """
 
@@ -136,7 +174,9 @@ class RunSettings:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     agent: NetworkConfig = field(default_factory=NetworkConfig)
     warmup: WarmupSettings = field(default_factory=WarmupSettings)
+    algorithm: str = "ppo"
     ppo: FineTuningSettings = field(default_factory=FineTuningSettings)
+    dl2: DL2Settings = field(default_factory=DL2Settings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
@@ -144,8 +184,17 @@ class RunSettings:
             raise ConfigError(f"seed={self.seed} must lie in 0..2**32 - 1")
         if self.threads < 1:
             raise ConfigError(f"threads={self.threads} must be at least 1")
-        if not (self.warmup.enabled or self.ppo.enabled):
-            raise ConfigError("warmup.enabled and ppo.enabled are both false: nothing to train; enable one")
+        if self.algorithm not in ("ppo", "dl2"):
+            raise ConfigError(f"algorithm={self.algorithm!r} is unknown; choose one of: ppo, dl2")
+        if not (self.warmup.enabled or self.fine_tuning.enabled):
+            raise ConfigError(
+                f"warmup.enabled and {self.algorithm}.enabled are both false: nothing to train; enable one"
+            )
+
+    @property
+    def fine_tuning(self) -> FineTuningSettings | DL2Settings:
+        """Settings of the algorithm that is used."""
+        return self.dl2 if self.algorithm == "dl2" else self.ppo
 
 
 def read_settings(values: Mapping[str, Any]) -> RunSettings:

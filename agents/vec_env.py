@@ -29,6 +29,7 @@ class SB3VecEnv(VecEnv):
 
     Attributes:
         interval_ended: (B,) whether the last step ended a scheduling interval.
+        is_illegal: (B,) whether the action of the last step failed or was masked, which ends the interval.
     """
 
     def __init__(self, env: VectorEnv) -> None:
@@ -39,6 +40,7 @@ class SB3VecEnv(VecEnv):
         self.env = env
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.interval_ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self.is_illegal = np.zeros(self.num_envs, dtype=np.bool_)
         self._actions = np.zeros(self.num_envs, dtype=np.int64)
         self._native_obs: dict[str, NDArray[np.float32]] | None = None
         self._returns = np.zeros(self.num_envs)
@@ -56,6 +58,7 @@ class SB3VecEnv(VecEnv):
         self._returns[:] = 0.0
         self._lengths[:] = 0
         self.interval_ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self.is_illegal = np.zeros(self.num_envs, dtype=np.bool_)
         self._sums = {}
         self._native_obs = None
         return self._fresh(obs)
@@ -69,6 +72,7 @@ class SB3VecEnv(VecEnv):
         obs, rewards, terminated, truncated, infos = self.env.step(self._actions)
         dones = terminated | truncated
         self.interval_ended = np.array(infos["interval_ended"], dtype=np.bool_)
+        self.is_illegal = np.array(infos.get("illegal_action", self.is_illegal & False), dtype=np.bool_)
         self._returns += rewards
         self._lengths += 1
         self._count(infos)
@@ -197,4 +201,5 @@ class SB3VecEnv(VecEnv):
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
         self._sums = {}
-        return self._fresh(simulator.observation())
+        observe = getattr(self.env, "observe", simulator.observation)
+        return self._fresh(observe())

@@ -16,24 +16,25 @@ keeps being tried, and the most likely action is still the teacher's.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from agents.demonstrations import Demonstrations
+from agents.demonstrations import DecisionMix, Demonstrations
 from agents.masked import masked_log_softmax
 from agents.networks import SchedulingNetwork
 from agents.returns import Discounting
+from agents.warmup_data import Samples, split_rows
 from dl2env.errors import ConfigError
+
+WarmupLoss = Literal["cross_entropy", "mean_square", "mean_absolute"]
 
 ScalarLog = Callable[[str, float, int], None]
 """Called with tag, value and step; `SummaryWriter.add_scalar` is one."""
-
-_MAX_MISSING = 0.05
-"""Returns whose missing part is discounted less than this much are not used to fit the value."""
 
 _EVALUATION_ROWS = 1024
 
@@ -54,6 +55,11 @@ class WarmupConfig:
         label_smoothing: Weight of the uniform distribution over legal actions in the labels.
         void_probability: Weight of void in the labels, and its mean probability after the warm-up, at least. 0: as the
             teacher does.
+        teach_void: Learn the teacher's voids too. Off: decisions in which it ended the interval are left out, as in the
+            released code of DL2, which has no label for them.
+        loss: Between network and label: `cross_entropy`, or of the probabilities `mean_square` or `mean_absolute`, the
+            two that DL2's paper compares it with.
+        max_steps: Stop after that many gradient steps; None: after `epochs`.
     """
 
     num_decisions: int = 65536
@@ -66,11 +72,17 @@ class WarmupConfig:
     max_grad_norm: float = 0.5
     label_smoothing: float = 0.3
     void_probability: float = 0.03
+    teach_void: bool = True
+    loss: WarmupLoss = "cross_entropy"
+    max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_decisions", "epochs", "minibatch_size", "patience"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"warmup.{name}={getattr(self, name)} must be at least 1")
+        for name in ("num_decisions", "epochs", "minibatch_size", "patience", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"warmup.{name}={value} must be at least 1")
+        if self.loss not in get_args(WarmupLoss):
+            raise ConfigError(f"warmup.loss={self.loss!r} is unknown; choose one of: {', '.join(get_args(WarmupLoss))}")
         for name in ("holdout_fraction", "void_probability", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"warmup.{name}={getattr(self, name)} must lie in [0, 1)")
@@ -112,32 +124,9 @@ class WarmupProgress:
     accuracy: float
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """Demonstrations as tensors, one row per decision."""
-
-    jobs: Tensor
-    cluster: Tensor
-    masks: Tensor
-    actions: Tensor
-    returns: Tensor
-    has_return: Tensor
-
-    @classmethod
-    def of(cls, demos: Demonstrations, discounting: Discounting) -> _Samples:
-        returns, missing = demos.returns(discounting)
-        arrays = (demos.jobs, demos.cluster, demos.masks, demos.actions, returns)
-        has_return = (missing <= _MAX_MISSING).astype(np.float32)
-        # Row t * B + b; no copy.
-        return cls(*(torch.from_numpy(np.ascontiguousarray(a)).flatten(0, 1) for a in (*arrays, has_return)))
-
-    def rows(self, indices: Tensor) -> _Samples:
-        return _Samples(*(getattr(self, name).index_select(0, indices) for name in self.__dataclass_fields__))
-
-
 def warm_up(
     network: SchedulingNetwork,
-    demos: Demonstrations,
+    demos: Demonstrations | DecisionMix,
     config: WarmupConfig | None = None,
     discounting: Discounting | None = None,
     *,
@@ -152,7 +141,7 @@ def warm_up(
 
     Args:
         network: The network.
-        demos: What the teacher did.
+        demos: What the teacher did; several recordings are mixed as they say.
         config: Settings.
         discounting: The discounts that PPO will use, so that the value means the same.
         seed: Seeds the split and the order of the minibatches.
@@ -164,20 +153,20 @@ def warm_up(
         ConfigError: The network cannot read the demonstrations, or they are too few to hold any out.
     """
     config = config or WarmupConfig()
-    samples = _Samples.of(demos, discounting or Discounting())
+    mix = demos if isinstance(demos, DecisionMix) else DecisionMix((demos,))
+    samples = Samples.of(mix, discounting or Discounting())
     generator = torch.Generator().manual_seed(seed)
-    train_rows, held_rows = _split(demos, config.holdout_fraction, generator)
-    if samples.has_return.any():
+    split = split_rows(mix, samples, config.holdout_fraction, generator, teach_void=config.teach_void)
+    if config.value_coef > 0 and samples.has_return.any():
         network.value_head.rescale(samples.returns[samples.has_return.bool()], rate=1.0)
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
-    steps_per_epoch = -(-len(train_rows) // config.minibatch_size)
-    total_steps = steps_per_epoch * config.epochs
+    steps_per_epoch = -(-split.epoch_size // config.minibatch_size)
+    total_steps = min(steps_per_epoch * config.epochs, config.max_steps or steps_per_epoch * config.epochs)
     best, best_weights, best_epoch, step = (float("inf"), 0.0, float("inf")), network.state_dict(), 0, 0
     best_total = float("inf")
     epoch = 0
     for epoch in range(1, config.epochs + 1):
-        order = train_rows[torch.randperm(len(train_rows), generator=generator)]
-        for rows in order.split(config.minibatch_size):
+        for rows in split.epoch(generator).split(config.minibatch_size)[: total_steps - step]:
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * (1.0 - 0.9 * step / total_steps)
             loss, accuracy = _gradient_step(network, optimizer, samples.rows(rows), config)
@@ -186,44 +175,32 @@ def warm_up(
                 progress(WarmupProgress(step, total_steps, epoch, loss, accuracy))
             if log is not None:
                 log("warmup/train_loss", loss, step)
-        held = _held_out(network, samples, held_rows)
+        held = _held_out(network, samples, split.held_groups())
         if log is not None:
             for tag, value in zip(("loss", "accuracy", "value_loss"), held, strict=True):
                 log(f"warmup/{tag}", value, step)
-        total = held[0] + config.value_coef * held[2]
+        # The cross-entropy of a network that learned by another loss says little: it may be sure and sometimes wrong.
+        copy_loss = held[0] if config.loss == "cross_entropy" else 1.0 - held[1]
+        total = copy_loss + config.value_coef * held[2]
         if total < best_total:
             best_total, best, best_epoch = total, held, epoch
             best_weights = copy.deepcopy(network.state_dict())
         elif epoch - best_epoch >= config.patience:
+            break
+        if step == total_steps:
             break
     network.load_state_dict(best_weights)
     shift, probability = raise_void(network, samples.jobs, samples.cluster, samples.masks, config.void_probability)
     return WarmupResult(*best, epochs=epoch, void_probability=probability, void_shift=shift)
 
 
-def _split(demos: Demonstrations, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows held out: whole environments, or the last steps if there is only one."""
-    steps, num_envs = demos.actions.shape
-    rows = torch.arange(steps * num_envs).view(steps, num_envs)
-    if num_envs > 1:
-        num_held = min(max(1, round(fraction * num_envs)), num_envs - 1)
-        order = torch.randperm(num_envs, generator=generator)
-        train, held = rows[:, order[num_held:]], rows[:, order[:num_held]]
-    else:
-        num_held = max(1, round(fraction * steps))
-        train, held = rows[:-num_held], rows[-num_held:]
-    if train.numel() == 0:
-        raise ConfigError(f"warmup: {steps * num_envs} recorded decisions are too few; raise warmup.num_decisions")
-    return train.flatten(), held.flatten()
-
-
-def _value_loss(network: SchedulingNetwork, values: Tensor, batch: _Samples) -> Tensor:
+def _value_loss(network: SchedulingNetwork, values: Tensor, batch: Samples) -> Tensor:
     errors = (values - batch.returns) / network.value_head.std
     return (errors.square() * batch.has_return).sum() / batch.has_return.sum().clamp_min(1.0)
 
 
 def _gradient_step(
-    network: SchedulingNetwork, optimizer: torch.optim.Optimizer, batch: _Samples, config: WarmupConfig
+    network: SchedulingNetwork, optimizer: torch.optim.Optimizer, batch: Samples, config: WarmupConfig
 ) -> tuple[float, float]:
     """One step on the mixed labels; returns the cross-entropy with the teacher and the accuracy before it."""
     logits, values = network(batch.jobs, batch.cluster)
@@ -231,7 +208,14 @@ def _gradient_step(
     loss = -log_probs.gather(1, batch.actions.unsqueeze(1)).mean()
     uniform = -((log_probs * batch.masks).sum(dim=1) / batch.masks.sum(dim=1)).mean()
     void, smooth = config.void_probability, config.label_smoothing
-    mixed = (1.0 - void - smooth) * loss + smooth * uniform - void * log_probs[:, -1].mean()
+    if config.loss == "cross_entropy":
+        mixed = (1.0 - void - smooth) * loss + smooth * uniform - void * log_probs[:, -1].mean()
+    else:
+        label = smooth * batch.masks / batch.masks.sum(dim=1, keepdim=True)
+        label[:, -1] += void
+        label.scatter_add_(1, batch.actions.unsqueeze(1), torch.full_like(label[:, :1], 1.0 - void - smooth))
+        gaps = log_probs.exp() - label
+        mixed = (gaps.square() if config.loss == "mean_square" else gaps.abs()).sum(dim=1).mean()
     optimizer.zero_grad()
     (mixed + config.value_coef * _value_loss(network, values, batch)).backward()
     torch.nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
@@ -239,22 +223,27 @@ def _gradient_step(
     return loss.item(), _accuracy(logits.detach(), batch)
 
 
-def _accuracy(logits: Tensor, batch: _Samples) -> float:
+def _accuracy(logits: Tensor, batch: Samples) -> float:
     choice = logits.masked_fill(~batch.masks, -torch.inf).argmax(dim=1)
     return (choice == batch.actions).float().mean().item()
 
 
 @torch.no_grad()
-def _held_out(network: SchedulingNetwork, samples: _Samples, rows: Tensor) -> tuple[float, float, float]:
-    """Cross-entropy, accuracy and value loss on these rows."""
-    sums = torch.zeros(3, dtype=torch.float64)
-    for part in rows.split(_EVALUATION_ROWS):
-        batch = samples.rows(part)
-        logits, values = network(batch.jobs, batch.cluster)
-        log_prob = masked_log_softmax(logits, batch.masks).gather(1, batch.actions.unsqueeze(1))
-        figures = (-log_prob.mean(), _accuracy(logits, batch), _value_loss(network, values, batch))
-        sums += torch.tensor([float(x) for x in figures], dtype=torch.float64) * len(part)
-    loss, accuracy, value_loss = (sums / len(rows)).tolist()
+def _held_out(
+    network: SchedulingNetwork, samples: Samples, groups: Sequence[tuple[float, Tensor]]
+) -> tuple[float, float, float]:
+    """Cross-entropy, accuracy and value loss: means over the rows of each group, summed by the groups' weights."""
+    total = torch.zeros(3, dtype=torch.float64)
+    for weight, rows in groups:
+        sums = torch.zeros(3, dtype=torch.float64)
+        for part in rows.split(_EVALUATION_ROWS):
+            batch = samples.rows(part)
+            logits, values = network(batch.jobs, batch.cluster)
+            log_prob = masked_log_softmax(logits, batch.masks).gather(1, batch.actions.unsqueeze(1))
+            figures = (-log_prob.mean(), _accuracy(logits, batch), _value_loss(network, values, batch))
+            sums += torch.tensor([float(x) for x in figures], dtype=torch.float64) * len(part)
+        total += weight * (sums / len(rows))
+    loss, accuracy, value_loss = total.tolist()
     return loss, accuracy, value_loss
 
 

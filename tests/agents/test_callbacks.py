@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from agents.callbacks import Checkpoints, ProgressBar, RolloutStatistics, Validation
 from agents.checkpoint import load_network, read_info
-from agents.ppo import fine_tune
+from agents.learner import fine_tune
 from agents.validation import Validator
 from dl2env.scenarios import get_scenario
 from dl2env.schedulers import get_scheduler

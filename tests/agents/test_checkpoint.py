@@ -23,8 +23,9 @@ from agents.checkpoint import (
     save_network,
     save_training,
 )
+from agents.learner import fine_tune
 from agents.networks import NetworkConfig, ObservationShape, build_network
-from agents.ppo import PPOConfig, SchedulingPPO, build_ppo, fine_tune
+from agents.ppo import PPOConfig, SchedulingPPO, build_ppo
 from agents.vec_env import SB3VecEnv
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from tests.agents.learners import QUICK, SMALL, picking_learner

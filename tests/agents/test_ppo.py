@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from agents.learner import fine_tune
 from agents.networks import NetworkConfig
-from agents.ppo import PPOConfig, SchedulingPPO, build_ppo, fine_tune
+from agents.ppo import PPOConfig, SchedulingPPO, build_ppo
 from agents.scheduler import NetworkScheduler
 from agents.vec_env import SB3VecEnv
 from dl2env.errors import ConfigError

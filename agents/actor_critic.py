@@ -1,0 +1,421 @@
+"""The learner of DL2: policy gradient with a critic, experience replay and job-aware exploration.
+
+Peng et al., arXiv 1909.06040. Marks at the settings: [paper] as we understand the paper; [code] the released code, as
+described; [ours] neither. Where several clusters learn together, B environments take the place of the paper's B
+schedulers around one parameter server: one update per B intervals, from one batch of all experience.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import obs_as_tensor
+from torch import Tensor
+
+from agents.exploration import Exploration, ExplorationKind, epsilon
+from agents.learner import derived_rng_seed
+from agents.masked import log_prob_and_entropy, masked_log_softmax, masked_sample
+from agents.networks import NetworkConfig
+from agents.policies import NetworkPolicy, policy_class
+from agents.replay import Credit, PendingIntervals, ReplayBuffer, Sampling
+from agents.returns import Discounting
+from agents.vec_env import SB3VecEnv
+from dl2env.errors import ConfigError
+
+Baseline = Literal["critic", "moving_average", "replay_mean", "none"]
+PolicyGradient = Literal["current", "stored"]
+
+_CHOICES: dict[str, Any] = {
+    "sampling": Sampling,
+    "credit": Credit,
+    "baseline": Baseline,
+    "policy_gradient": PolicyGradient,
+    "exploration": ExplorationKind,
+}
+
+
+@dataclass(frozen=True)
+class DL2Config:
+    """Settings of DL2's learner; the defaults are the paper's.
+
+    Attributes:
+        batch_size: Decisions per update. 256 [paper, code].
+        replay_size: Decisions that are kept, first in, first out. 8192 [paper, code]. As large as a batch: only the
+            newest ones are learned from (what the authors call no replay [code]).
+        learning_starts: No update before that many decisions are kept. 8192 [code]; 256 [ours].
+        sampling: Of batches: `uniform` [paper] or `prioritized` [code], see `agents.replay.ReplayBuffer`.
+        intervals_per_update: Intervals that end between two updates, counted over all environments; None: B, so that
+            each environment plays one interval per update [paper, code].
+        interval_gamma: Discount across an interval's end. 0.9 [paper]; 0: no bootstrap [code].
+        credit: Which rewards a decision answers for: `interval`: all of its interval [paper, code]; `to_go`: those
+            from it to the interval's end [ours].
+        baseline: What is taken from Q(s, a) = reward + gamma V(next interval): `critic`: V(s) [paper, code]. Without a
+            critic Q is the reward, and from it is taken its exponential `moving_average` [paper's ablation], the mean
+            of the rewards that are kept, `replay_mean` [code's ablation], or `none` [ours].
+        average_decay: Weight of the past in the moving average. Assumed [ours].
+        policy_gradient: `current`: of the log probability under the present policy [paper]. `stored`: the gradient of
+            the logits is (probability at decision time - one-hot action) * advantage, up to `replay_size` decisions
+            old, and so is the entropy's [code].
+        ratio_limit: Weigh decisions by min(present / former probability, limit), which corrects for their age; None:
+            no correction [paper, code].
+        importance_weights: With prioritised sampling, multiply advantages by the importance weights [code].
+        learning_rate: Of Adam. 1e-4 [paper].
+        value_coef: Weight of the squared TD error.
+        entropy_coef: Weight of the entropy bonus at the start; linear to `final_entropy_coef` at the end. 0.1 [paper].
+        final_entropy_coef: See above. The same: the code's annealing is switched off [code].
+        entropy_per_action: Average the entropy over the 3 J + 1 actions too, which makes it small [code].
+        max_grad_norm: Shorten the gradient to this length; None: never.
+        exploration: Rules that act in training: `none`, `paper` or `released`, see `agents.exploration.Exploration`.
+        exploration_probability: Of a rule to act in a poor state. 0.4 [paper].
+        exploration_ratio: Ratio of workers and PSs from which a state is poor. 10 [paper].
+        epsilon_greedy: Take random legal actions with probability 2 / (1 + exp(updates / `epsilon_decay`)); with
+            `exploration: none` this is the authors' "exploration off" [code].
+        epsilon_decay: See above. 500 [code].
+        log_every: Updates between two writes of scalars.
+    """
+
+    batch_size: int = 256
+    replay_size: int = 8192
+    learning_starts: int = 256
+    sampling: Sampling = "uniform"
+    intervals_per_update: int | None = None
+    interval_gamma: float = 0.9
+    credit: Credit = "interval"
+    baseline: Baseline = "critic"
+    average_decay: float = 0.99
+    policy_gradient: PolicyGradient = "current"
+    ratio_limit: float | None = None
+    importance_weights: bool = False
+    learning_rate: float = 1e-4
+    value_coef: float = 0.5
+    entropy_coef: float = 0.1
+    final_entropy_coef: float = 0.1
+    entropy_per_action: bool = False
+    max_grad_norm: float | None = None
+    exploration: ExplorationKind = "paper"
+    exploration_probability: float = 0.4
+    exploration_ratio: float = 10.0
+    epsilon_greedy: bool = False
+    epsilon_decay: float = 500.0
+    log_every: int = 20
+
+    def __post_init__(self) -> None:
+        for name, kind in _CHOICES.items():
+            if getattr(self, name) not in get_args(kind):
+                known = ", ".join(get_args(kind))
+                raise ConfigError(f"dl2.{name}={getattr(self, name)!r} is unknown; choose one of: {known}")
+        for name in ("batch_size", "replay_size", "learning_starts", "log_every", "intervals_per_update"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"dl2.{name}={value} must be at least 1")
+        for name in ("learning_rate", "exploration_ratio", "epsilon_decay", "max_grad_norm", "ratio_limit"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"dl2.{name}={value} must be positive")
+        for name in ("entropy_coef", "final_entropy_coef", "value_coef"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"dl2.{name}={getattr(self, name)} must not be negative")
+        for name in ("interval_gamma", "exploration_probability", "average_decay"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"dl2.{name}={getattr(self, name)} must lie in [0, 1]")
+        for name in ("batch_size", "learning_starts"):
+            if getattr(self, name) > self.replay_size:
+                raise ConfigError(
+                    f"dl2.{name}={getattr(self, name)} exceeds dl2.replay_size={self.replay_size}; lower it"
+                )
+        if self.importance_weights and self.sampling != "prioritized":
+            raise ConfigError("dl2.importance_weights: only with dl2.sampling=prioritized")
+        if self.ratio_limit is not None and self.policy_gradient == "stored":
+            raise ConfigError("dl2.ratio_limit: the stored gradient has no ratio; set dl2.policy_gradient=current")
+
+    @property
+    def discounting(self) -> Discounting:
+        """The discounts of the critic's target, for the fit of a critic during the warm-up."""
+        return Discounting(1.0, 1.0, self.interval_gamma, 1.0)
+
+
+class ActorCritic(BaseAlgorithm):
+    """DL2's learner; see `build_actor_critic`. One update after `intervals_per_update` intervals.
+
+    Decisions that leave no choice, and those that fail (where the mask lets them pass), are not learned from; their
+    rewards are credited to the other decisions of their interval.
+    """
+
+    algorithm: ClassVar[str] = "dl2"
+    policy: NetworkPolicy
+    config: DL2Config
+    env: Any  # SB3VecEnv
+    _last_obs: Any  # of it: arrays by name
+    stop_requested: bool = False  # set by whoever wants the training to end at the next border between updates
+
+    def _setup_model(self) -> None:
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        build: Any = self.policy_class
+        self.policy = build(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
+        self.policy.to(self.device)
+        seed, config, num_envs = int(self.seed or 0), self.config, self.n_envs
+        self.policy.generator = torch.Generator(self.device).manual_seed(seed)
+        self.replay = ReplayBuffer(config.replay_size, config.sampling, derived_rng_seed(seed, 0))
+        self.pending = PendingIntervals(num_envs)
+        self.exploration = Exploration(
+            config.exploration,
+            num_envs,
+            config.exploration_probability,
+            config.exploration_ratio,
+            derived_rng_seed(seed, 1),
+        )
+        self._is_collecting = False
+        self._interval_starts = np.ones(num_envs, dtype=np.bool_)
+        self._moving_average: float | None = None
+        self._num_forced, self._num_decided = 0, 0
+
+    @property
+    def updates_done(self) -> int:
+        """Updates since the start of training, earlier runs included."""
+        return self._n_updates
+
+    @property
+    def is_between_updates(self) -> bool:
+        """Whether it stands exactly between two updates."""
+        return not self._is_collecting
+
+    def learn(  # type: ignore[override]
+        self, total_timesteps: int, callback: Any = None, *, reset_num_timesteps: bool = True
+    ) -> ActorCritic:
+        """Trains on that many further decisions, rounded up to whole updates."""
+        total, callbacks = self._setup_learn(total_timesteps, callback, reset_num_timesteps)
+        callbacks.on_training_start(locals(), globals())
+        while self.num_timesteps < total:
+            callbacks.on_rollout_start()
+            if not self._collect(callbacks):
+                break
+            callbacks.on_rollout_end()
+            self._is_collecting = False
+            self._update_current_progress_remaining(self.num_timesteps, total)
+            if len(self.replay) >= self.config.learning_starts:
+                self.train()
+        callbacks.on_training_end()
+        return self
+
+    def _collect(self, callbacks: BaseCallback) -> bool:
+        """Decides until enough intervals have ended; False if a callback stopped it."""
+        config, env = self.config, self.env
+        missing = config.intervals_per_update or self.n_envs
+        self.policy.set_training_mode(False)
+        while missing > 0:
+            obs: dict[str, NDArray[np.float32]] = self._last_obs
+            masks = np.asarray(env.env.action_masks())
+            actions, log_probs = self._decide(obs, masks)
+            self._last_obs, rewards, dones, infos = env.step(actions)
+            self.num_timesteps += self.n_envs
+            self._is_collecting = True
+            callbacks.update_locals(locals())
+            if not callbacks.on_step():
+                return False
+            self._update_info_buffer(infos, dones)
+            decisions = {
+                **obs,
+                "masks": masks,
+                "actions": actions,
+                "log_probs": np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0],
+            }
+            if config.policy_gradient == "stored":
+                decisions["probabilities"] = np.exp(log_probs)
+            has_choice = masks[:, :-1].any(axis=1)
+            self.pending.add(has_choice & ~env.is_illegal, rewards, decisions)
+            ended = env.interval_ended | dones
+            for b in np.flatnonzero(ended):
+                self._store(int(b), bool(dones[b]), infos[b])
+            self._interval_starts = ended
+            self._last_episode_starts = dones
+            missing -= int(ended.sum())
+        return True
+
+    @torch.no_grad()
+    def _decide(
+        self, obs: dict[str, NDArray[np.float32]], masks: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions, exploration included, and the policy's log probabilities (B, A)."""
+        config = self.config
+        tensors: Any = obs_as_tensor(obs, self.device)
+        legal = torch.as_tensor(masks, device=self.device)
+        log_probs = masked_log_softmax(self.policy.network.logits(tensors["jobs"], tensors["cluster"]), legal)
+        sampled = masked_sample(log_probs, self.policy.generator).cpu().numpy()
+        logged = log_probs.cpu().numpy()
+        self.exploration.start_intervals(self._interval_starts)
+        view = None if config.exploration == "none" else self.env.env.view()
+        random_probability = epsilon(self.updates_done, config.epsilon_decay) if config.epsilon_greedy else 0.0
+        actions = self.exploration.explore(sampled, np.exp(logged), masks, view, random_probability)
+        self._num_forced += int((actions != sampled).sum())
+        self._num_decided += len(actions)
+        return actions, logged
+
+    def _store(self, b: int, is_done: bool, info: dict[str, Any]) -> None:
+        """Moves the decisions of an interval that has ended into the replay buffer."""
+        samples = self.pending.pop(b, self.config.credit)
+        n = len(samples["rewards"])
+        if n == 0:
+            return
+        last: Any = info["terminal_observation"] if is_done else {k: v[b] for k, v in self._last_obs.items()}
+        for name in ("jobs", "cluster"):
+            samples[f"next_{name}"] = np.broadcast_to(last[name], (n, *last[name].shape))
+        # The time limit is no end of the world: what would have followed has the value of the last state.
+        goes_on = not is_done or info["TimeLimit.truncated"]
+        samples["continues"] = np.full(n, goes_on, dtype=np.float32)
+        self.replay.add(samples)
+        mean = float(samples["rewards"].mean())
+        past = mean if self._moving_average is None else self._moving_average
+        self._moving_average = past + (1.0 - self.config.average_decay) * (mean - past)
+
+    def train(self) -> None:
+        """One update from a batch of the replay buffer."""
+        config, network = self.config, self.policy.network
+        self.policy.set_training_mode(True)
+        drawn, index, weights = self.replay.sample(config.batch_size)
+        batch = {name: torch.from_numpy(values).to(self.device) for name, values in drawn.items()}
+        logits, values = network(batch["jobs"], batch["cluster"])
+        td_errors = self._targets(batch) - values
+        advantages = self._advantages(batch, td_errors.detach())
+        if config.importance_weights:
+            advantages = advantages * torch.from_numpy(weights).to(self.device)
+        policy_loss, entropy = self._policy_loss(logits, batch, advantages)
+        value_loss = td_errors.square().mean() / network.value_head.std**2
+        progress = 1.0 - self._current_progress_remaining
+        entropy_coef = config.entropy_coef + progress * (config.final_entropy_coef - config.entropy_coef)
+        loss = policy_loss - entropy_coef * entropy
+        if config.baseline == "critic":
+            loss = loss + config.value_coef * value_loss
+        self.policy.optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm or float("inf"))
+        self.policy.optimizer.step()
+        self.replay.set_priorities(index, td_errors.detach().cpu().numpy())
+        self._n_updates += 1
+        self.logger.record_mean("train/policy_gradient_loss", policy_loss.item())
+        self.logger.record_mean("train/value_loss", value_loss.item())
+        self.logger.record_mean("train/entropy_loss", -entropy.item())
+        self.logger.record_mean("train/advantage_std", float(advantages.std(correction=0)))
+        self.logger.record_mean("train/gradient_norm", float(norm))
+        if self._n_updates % config.log_every == 0:
+            self._log(entropy_coef)
+
+    @torch.no_grad()
+    def _targets(self, batch: dict[str, Tensor]) -> Tensor:
+        """(n,) Q of the decisions: the reward and, with a critic, the discounted value of the next interval."""
+        if self.config.baseline != "critic" or self.config.interval_gamma == 0.0:
+            return batch["rewards"]
+        following = self.policy.network.values(batch["next_jobs"], batch["next_cluster"])
+        return batch["rewards"] + self.config.interval_gamma * batch["continues"] * following
+
+    def _advantages(self, batch: dict[str, Tensor], td_errors: Tensor) -> Tensor:
+        baseline = self.config.baseline
+        if baseline == "critic":
+            return td_errors
+        level = {"moving_average": self._moving_average or 0.0, "replay_mean": self.replay.mean_reward, "none": 0.0}
+        return batch["rewards"] - level[baseline]
+
+    def _policy_loss(self, logits: Tensor, batch: dict[str, Tensor], advantages: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss whose gradient is the policy gradient, and the entropy."""
+        config = self.config
+        num_actions = logits.shape[1] if config.entropy_per_action else 1
+        actions = batch["actions"]
+        if config.policy_gradient == "current":
+            log_prob, entropy = log_prob_and_entropy(logits, batch["masks"], actions)
+            if config.ratio_limit is not None:
+                ratio = (log_prob.detach() - batch["log_probs"]).exp().clamp_max(config.ratio_limit)
+                advantages = advantages * ratio
+            return -(advantages * log_prob).mean(), entropy.mean() / num_actions
+        # Linear in the logits, so that their gradients are the ones wanted, with the entropy's true value.
+        stored = batch["probabilities"]
+        chosen = torch.nn.functional.one_hot(actions, logits.shape[1])
+        loss = (advantages * ((stored - chosen) * logits).sum(dim=1)).mean()
+        log_stored = stored.clamp_min(1e-30).log()
+        entropy = -(stored * log_stored).sum(dim=1)
+        slope = -stored * (log_stored + entropy.unsqueeze(1))
+        linear = (slope * (logits - logits.detach())).sum(dim=1)
+        return loss, (entropy + linear).mean() / num_actions
+
+    def _log(self, entropy_coef: float) -> None:
+        episodes = self.ep_info_buffer or ()
+        if episodes:
+            self.logger.record("rollout/ep_rew_mean", float(np.mean([info["r"] for info in episodes])))
+            self.logger.record("rollout/ep_len_mean", float(np.mean([info["l"] for info in episodes])))
+        self.logger.record("rollout/explored_share", self._num_forced / max(self._num_decided, 1))
+        self._num_forced, self._num_decided = 0, 0
+        self.logger.record("train/entropy_coef", entropy_coef)
+        self.logger.record("train/learning_rate", self.config.learning_rate)
+        self.logger.record("train/replay_size", len(self.replay))
+        self.logger.dump(self.num_timesteps)
+
+    def training_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What resuming needs besides network, optimizer and environments."""
+        replay, counters = self.replay.state()
+        content = {
+            "replay": counters,
+            "exploration": self.exploration.state(),
+            "interval_starts": self._interval_starts.tolist(),
+            "moving_average": self._moving_average,
+        }
+        pending = {f"pending/{name}": values for name, values in self.pending.state().items()}
+        return {"dl2": json.dumps(content)}, {**{f"replay/{name}": v for name, v in replay.items()}, **pending}
+
+    def restore_training(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Continues from a `training_state`."""
+        content = json.loads(state["dl2"])
+        self.replay.restore(_below("replay", arrays), content["replay"])
+        self.exploration.restore(content["exploration"])
+        self._moving_average = content["moving_average"]
+        # Where the environments could not be restored, new episodes begin.
+        starts = np.array(content["interval_starts"], dtype=np.bool_)
+        assert self._last_episode_starts is not None
+        if self._last_episode_starts.all():
+            self._interval_starts = np.ones_like(starts)
+        else:
+            self._interval_starts = starts
+            self.pending.restore(_below("pending", arrays))
+
+
+def _below(group: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name[len(group) + 1 :]: values for name, values in arrays.items() if name.startswith(f"{group}/")}
+
+
+def build_actor_critic(
+    env: SB3VecEnv,
+    config: DL2Config | None = None,
+    network: NetworkConfig | None = None,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+) -> ActorCritic:
+    """A learner with a new network.
+
+    Args:
+        env: Environments to learn in; with one environment this is the learner of the paper.
+        config: Settings of the learner.
+        network: Kind and sizes of the network; the paper's is `flat`.
+        seed: Seeds the weights, the environments and all draws. SB3 also seeds the global generators of numpy, torch
+            and `random` with it; only the initial weights are drawn from them.
+        device: Torch device of the network.
+    """
+    config = config or DL2Config()
+    network = network or NetworkConfig(kind="flat")
+    model = ActorCritic(
+        policy_class(network),
+        env,
+        learning_rate=config.learning_rate,
+        policy_kwargs={"network": network},
+        seed=seed,
+        device=device,
+        support_multi_env=True,
+    )
+    model.config = config
+    model._setup_model()
+    return model

@@ -7,6 +7,7 @@ next to each other they take a quarter of the space. In memory (`Demonstrations`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.decision_checks import OUTCOME, REQUIRED, check_arrays, check_size
 from agents.decision_layout import ObservationLayout
 from agents.demonstrations import Demonstrations
 from agents.recording import LEARNED, Arrays, demonstrations_of
@@ -28,16 +30,11 @@ SCHEMA_VERSION = 1
 
 PART = re.compile(r"decisions-(\d{6})\.npz")
 
-_REQUIRED = ("jobs", "cluster", "masks", "actions")
-_FLAGS = ("interval_ended", "terminated", "truncated")
-_OUTCOME = ("rewards", *_FLAGS)
-_TIMED = (*_REQUIRED, *_OUTCOME, "taken", "teacher", "behaviour")
+_TIMED = (*REQUIRED, *OUTCOME, "taken", "teacher", "behaviour")
 """Arrays that have a time axis, which is the second one in files."""
 
 _STORED = {"actions": np.int32, "taken": np.int32}
 """Types that are smaller in files than in memory."""
-
-_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,8 @@ def write_part(path: Path, header: Header, part: Arrays) -> None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def _to_file(name: str, values: NDArray[Any]) -> NDArray[Any]:
@@ -117,7 +115,7 @@ def save_decisions(path: Path, demos: Demonstrations, layout: ObservationLayout)
     Raises:
         ConfigError: The file cannot be written.
     """
-    part = {name: getattr(demos, name) for name in LEARNED if demos.has_rewards or name not in _OUTCOME}
+    part = {name: getattr(demos, name) for name in LEARNED if demos.has_rewards or name not in OUTCOME}
     if demos.taken is not None:
         part["taken"] = demos.taken
     write_part(path, Header(layout, demos.provenance), part)
@@ -234,102 +232,6 @@ def read_part(file: Path) -> tuple[Header, Arrays]:
     return header, part
 
 
-def check_arrays(where: str, arrays: Arrays, layout: ObservationLayout) -> None:
-    """Checks arrays in the form of a file.
-
-    Raises:
-        TraceError: One is missing, has a wrong shape or type, or holds what cannot be.
-    """
-    for name in _REQUIRED:
-        if name not in arrays:
-            raise TraceError(f"{where}: array {name} is missing; see docs/decision_files.md")
-    outcome = [name for name in _OUTCOME if name in arrays]
-    if outcome and len(outcome) < len(_OUTCOME):
-        missing = [name for name in _OUTCOME if name not in arrays]
-        raise TraceError(f"{where}: has {', '.join(outcome)} but no {', '.join(missing)}; give all of them or none")
-    if arrays["actions"].ndim != 2 or 0 in arrays["actions"].shape:
-        raise TraceError(
-            f"{where}: actions has shape {arrays['actions'].shape}; expected (environments, steps), at least 1 of each"
-        )
-    size = arrays["actions"].shape
-    expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "jobs": ((*size, *layout.jobs_shape), "f"),
-        "cluster": ((*size, len(layout.cluster_columns)), "f"),
-        "masks": ((*size, layout.num_actions), "b"),
-        "rewards": (size, "f"),
-        **{name: (size, "iu") for name in ("actions", "taken", "teacher", "behaviour")},
-        **{name: (size, "b") for name in _FLAGS},
-    }
-    if "terminated" in arrays and "truncated" in arrays:
-        num_ended = int((arrays["terminated"] | arrays["truncated"]).sum()) if arrays["terminated"].shape == size else 0
-        for name in ("jobs", "cluster"):
-            row = expected[name][0][2:]
-            expected[f"final_{name}"] = ((num_ended, *row), "f")
-            expected[f"next_{name}"] = ((size[0], *row), "f")
-    kinds = {"f": "a float type", "b": "bool", "iu": "an integer type"}
-    for name, (shape, kind) in expected.items():
-        if name not in arrays:
-            continue
-        if arrays[name].shape != shape:
-            raise TraceError(
-                f"{where}: {name} has shape {arrays[name].shape}; by actions and the layout it must be {shape}"
-            )
-        if arrays[name].dtype.kind not in kind:
-            raise TraceError(f"{where}: {name} has type {arrays[name].dtype}; it must be {kinds[kind]}")
-    _check_observations(where, arrays, layout)
-    _check_actions(where, arrays)
-
-
-def _check_observations(where: str, arrays: Arrays, layout: ObservationLayout) -> None:
-    for name in ("jobs", "cluster", "rewards"):
-        if name not in arrays:
-            continue
-        bad = ~np.isfinite(arrays[name])
-        limit = "is not finite; write a number"
-        if layout.observation == "native" and name != "rewards" and not bad.any():
-            bad = np.abs(arrays[name]) > 1.0 + _TOLERANCE
-            limit = "lies outside [-1, 1]; scale it as the column's description says"
-        if bad.any():
-            index = _first(bad)
-            column = ""
-            if name == "cluster":
-                column = f" (column {layout.cluster_columns[index[2]]})"
-            elif name == "jobs":
-                row = index[2] if layout.observation == "released" else index[3]
-                column = f" (column {layout.job_columns[row]})"
-            raise TraceError(f"{where}: {name}{list(index)}{column} = {arrays[name][index]} {limit}")
-
-
-def _check_actions(where: str, arrays: Arrays) -> None:
-    masks = arrays["masks"]
-    if not masks[..., -1].all():
-        index = _first(~masks[..., -1])
-        raise TraceError(f"{where}: masks{list(index)}: void, the last action, is illegal; it is always legal, set it")
-    for name in ("actions", "taken"):
-        if name not in arrays:
-            continue
-        actions = arrays[name].astype(np.int64)
-        inside = (actions >= 0) & (actions < masks.shape[2])
-        legal = np.take_along_axis(masks, np.where(inside, actions, 0)[..., None], axis=2)[..., 0] & inside
-        if not legal.all():
-            index = _first(~legal)
-            why = "is illegal by masks" if inside[index] else f"is none of the {masks.shape[2]} actions"
-            raise TraceError(
-                f"{where}: {name}{list(index)} = {actions[index]} {why}; correct or leave out the decision"
-            )
-    if "terminated" in arrays:
-        bad = arrays["terminated"] & ~arrays["interval_ended"]
-        if bad.any():
-            index = _first(bad)
-            raise TraceError(
-                f"{where}: terminated{list(index)} is true but interval_ended is not; an episode ends with an interval"
-            )
-
-
-def _first(bad: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-
-
 def read_decisions(path: Path) -> tuple[Header, Demonstrations]:
     """Reads a whole recording into memory.
 
@@ -369,11 +271,12 @@ def num_steps_of(file: Path) -> int:
     Raises:
         TraceError: The file is damaged, or not one of decisions.
     """
-    actions = _read_arrays(file, ("actions",)).get("actions")
-    if actions is None or actions.ndim != 2:
-        check_arrays(str(file), {} if actions is None else {"actions": actions}, _header(file).layout)
-    assert actions is not None
-    return int(actions.shape[1])
+    arrays = _read_arrays(file, ("header", "actions"))
+    parse_header(file, arrays.get("header"))
+    if "actions" not in arrays:
+        raise TraceError(f"{file}: array actions is missing; see docs/decision_files.md")
+    check_size(str(file), arrays["actions"])
+    return int(arrays["actions"].shape[1])
 
 
 def check_follows(file: Path, first: Header, header: Header, before: Arrays | None, part: Arrays) -> None:

@@ -28,7 +28,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from agents.decision_files import Header, check_arrays, check_follows, parse_header, part_paths, read_part
+from agents.decision_checks import check_arrays
+from agents.decision_files import Header, check_follows, parse_header, part_paths, read_part
 from agents.decision_layout import ObservationLayout, layout_of
 from agents.demonstrations import Demonstrations
 from agents.recording import Arrays, demonstrations_of

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agents.demonstrations import Demonstrations
+from agents.demonstrations import DecisionMix, Demonstrations
 from agents.recording import record_demonstrations
 from agents.returns import Discounting
 from dl2env.envs.vector_env import SchedulingVectorEnv
-from dl2env.errors import ConfigError, TraceError
+from dl2env.errors import ConfigError
 from dl2env.schedulers import get_scheduler
 from tests.agents.picking_env import PickingEnv, PickingTeacher
 from tests.agents.worlds import small_config
@@ -45,34 +44,6 @@ def test_a_heuristic_in_the_real_environment() -> None:
     assert not np.array_equal(first.actions, other.actions)
 
 
-def test_file_round_trip_without_pickle(tmp_path: Path) -> None:
-    demos = record_demonstrations(PickingEnv(4), PickingTeacher(), 20)
-    path = tmp_path / "folder" / "demos.npz"
-    demos.save(path)
-    with np.load(path, allow_pickle=False) as arrays:
-        assert all(arrays[name].dtype != object for name in arrays.files)
-    loaded = Demonstrations.load(path)
-    for name in ("jobs", "cluster", "masks", "actions", "rewards", "interval_ended", "terminated", "truncated"):
-        assert getattr(loaded, name).dtype == getattr(demos, name).dtype
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(demos, name))
-    assert loaded.provenance == demos.provenance
-
-
-def test_files_that_are_no_recordings_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"missing\.npz: no such file"):
-        Demonstrations.load(tmp_path / "missing.npz")
-    (tmp_path / "text.npz").write_text("no arrays")
-    with pytest.raises(TraceError, match=r"text\.npz"):
-        Demonstrations.load(tmp_path / "text.npz")
-    np.savez(tmp_path / "other.npz", jobs=np.zeros(3))
-    with pytest.raises(TraceError, match=r"other\.npz"):
-        Demonstrations.load(tmp_path / "other.npz")
-    header = '{"schema": "dl2env-demonstrations", "schema_version": 99, "provenance": {}}'
-    np.savez(tmp_path / "new.npz", header=np.array(header))
-    with pytest.raises(TraceError, match="version 99"):
-        Demonstrations.load(tmp_path / "new.npz")
-
-
 def test_a_teacher_that_ignores_the_mask_is_refused() -> None:
     class Careless:
         name = "careless"
@@ -84,3 +55,52 @@ def test_a_teacher_that_ignores_the_mask_is_refused() -> None:
         record_demonstrations(PickingEnv(4), Careless(), 10)
     with pytest.raises(ConfigError, match="at least 1"):
         record_demonstrations(PickingEnv(4), PickingTeacher(), 0)
+
+
+def made_up(
+    rewards: list[float], *, taken: list[int] | None = None, ends: list[int], done: list[int]
+) -> Demonstrations:
+    """One environment; the teacher always takes action 1."""
+    T = len(rewards)
+    at = np.arange(T)
+    return Demonstrations(
+        jobs=np.zeros((T, 1, 2, 3), np.float32),
+        cluster=np.zeros((T, 1, 1), np.float32),
+        masks=np.ones((T, 1, 7), np.bool_),
+        actions=np.ones((T, 1), np.int64),
+        rewards=np.array(rewards, np.float32)[:, None],
+        interval_ended=np.isin(at, ends)[:, None],
+        terminated=np.isin(at, done)[:, None],
+        truncated=np.zeros((T, 1), np.bool_),
+        taken=None if taken is None else np.array(taken)[:, None],
+    )
+
+
+def test_returns_after_an_action_the_teacher_would_not_take_are_not_known() -> None:
+    """Intervals of three decisions; the second one is left at its second decision."""
+    demos = made_up([1.0] * 6, taken=[1, 1, 1, 1, 0, 1], ends=[2, 5], done=[5])
+    _, cut = demos.returns(Discounting(interval_gamma=0.0))
+    np.testing.assert_array_equal(cut[:, 0], [0, 0, 0, 1, 1, 0])
+    _, across = demos.returns(Discounting(interval_gamma=0.5, decision_gamma=0.9))
+    np.testing.assert_allclose(across[:, 0], [0.9**3 * 0.5, 0.9**2 * 0.5, 0.9 * 0.5, 0.9, 1.0, 0.0], rtol=1e-6)
+    _, on_policy = made_up([1.0] * 6, taken=[1] * 6, ends=[2, 5], done=[5]).returns(Discounting())
+    np.testing.assert_array_equal(on_policy, 0.0)
+
+
+def test_an_episodes_end_separates_what_is_known() -> None:
+    demos = made_up([1.0] * 4, taken=[1, 1, 0, 1], ends=[1, 3], done=[1, 3])
+    _, missing = demos.returns(Discounting(interval_gamma=1.0))
+    np.testing.assert_array_equal(missing[:, 0], [0, 0, 1, 0])
+
+
+def test_shares_of_a_mix() -> None:
+    short, long = made_up([1.0] * 2, ends=[1], done=[1]), made_up([1.0] * 6, ends=[5], done=[5])
+    assert DecisionMix((short, long)).shares == (0.25, 0.75)
+    assert DecisionMix((short, long), (3.0, 1.0)).shares == (0.75, 0.25)
+    assert DecisionMix((short, long)).num_decisions == 8
+    with pytest.raises(ConfigError, match="1 weights"):
+        DecisionMix((short, long), (1.0,))
+    with pytest.raises(ConfigError, match="positive"):
+        DecisionMix((short, long), (1.0, 0.0))
+    with pytest.raises(ConfigError, match="no recording"):
+        DecisionMix(())

@@ -13,6 +13,7 @@ the log spans the end of daylight saving time on 2017-11-05, so an attempt acros
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -124,7 +125,7 @@ def _parse(line: int, record: Any) -> _Job:
             times = [_seconds(attempt.get(key)) for key in ("start_time", "end_time")]
         except (ValueError, OverflowError):
             return job.drop(_BAD_TIME)
-        if any(zone != has_zone for time, zone in times if np.isfinite(time)):
+        if any(zone != has_zone for time, zone in times if math.isfinite(time)):
             return job.drop(_ZONES)
         gpus = sum(len(server.get("gpus") or []) for server in detail)
         if gpus:
@@ -135,15 +136,15 @@ def _parse(line: int, record: Any) -> _Job:
 
 
 def _add_attempt(job: _Job, start: float, end: float, *, is_last: bool) -> None:
-    job.latest = max([job.latest, *(time for time in (start, end) if np.isfinite(time))])
-    if not np.isfinite(start) or (not np.isfinite(end) and not is_last):
+    job.latest = max([job.latest, *(time for time in (start, end) if math.isfinite(time))])
+    if not math.isfinite(start) or (not math.isfinite(end) and not is_last):
         job.left_out += 1
         return
-    if np.isfinite(end) and end < start:
+    if math.isfinite(end) and end < start:
         job.backward += 1
         return
-    job.first_start = float(np.fmin(job.first_start, start))
-    if np.isfinite(end):
+    job.first_start = start if math.isnan(job.first_start) else min(job.first_start, start)
+    if math.isfinite(end):
         job.run_s += end - start
         job.last_s = end - start
     else:
@@ -156,15 +157,15 @@ def _close(job: _Job, horizon: float) -> None:
         return
     if not job.num_attempts:
         job.drop("never ran: no attempts", is_wrong=False)
-    elif np.isnan(job.first_start):
+    elif math.isnan(job.first_start):
         problem = "ends before it starts" if job.backward else "no attempt has a start time and an end time"
         job.drop(problem)
     else:
-        if np.isfinite(job.open_start):
+        if math.isfinite(job.open_start):
             job.last_s = horizon - job.open_start
             job.run_s += job.last_s
         if not job.run_s > 0:
-            is_open = np.isfinite(job.open_start)
+            is_open = math.isfinite(job.open_start)
             job.drop("started when the log was taken" if is_open else "ran for 0 s", is_wrong=not is_open)
         elif not job.gpus:
             job.drop("no attempt names its GPUs")

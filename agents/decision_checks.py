@@ -84,8 +84,7 @@ def _check_observations(where: str, arrays: Arrays, layout: ObservationLayout) -
             if name == "cluster":
                 column = f" (column {layout.cluster_columns[index[2]]})"
             elif name == "jobs":
-                row = index[2] if layout.observation == "released" else index[3]
-                column = f" (column {layout.job_columns[row]})"
+                column = f" (column {layout.job_columns[index[3]]})"
             raise TraceError(f"{where}: {name}{list(index)}{column} = {arrays[name][index]} {limit}")
 
 

@@ -29,7 +29,7 @@ class ObservationLayout:
     Attributes:
         observation: `native`, the environment's own (numbers in [-1, 1]), or DL2's: `paper`, `released`.
         window: Job slots J; there are 3 J + 1 actions.
-        job_columns: Names of the F columns of a job slot. Of `released`, whose `jobs` are (F, J), the rows.
+        job_columns: Names of the F columns of a job slot.
         cluster_columns: Names of the C numbers of the cluster.
         max_workers: Cap on workers per job, the unit of the column `workers`.
         max_ps: Cap on parameter servers per job.
@@ -57,9 +57,8 @@ class ObservationLayout:
 
     @property
     def jobs_shape(self) -> tuple[int, int]:
-        """Shape of one observation's `jobs`: (J, F), or (F, J) of `released`."""
-        shape = (self.window, len(self.job_columns))
-        return (shape[1], shape[0]) if self.observation == "released" else shape
+        """(J, F), shape of one observation's `jobs`."""
+        return self.window, len(self.job_columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, the inverse of `from_dict`."""

@@ -190,7 +190,7 @@ def _buffers(minari: Any, recording: Path, progress: Callable[[int], None] | Non
         first = first or header
         check_follows(file, first, header, before, part)
         before = part
-        part.setdefault("taken", part["actions"])
+        part = {"taken": part["actions"], **part}
         num_envs = part["actions"].shape[1]
         begun = begun or [[] for _ in range(num_envs)]
         starts = [0] * num_envs

@@ -334,7 +334,7 @@ def test_worlds_that_differ_without_harm_are_listed() -> None:
 
 def test_layouts_as_plain_values() -> None:
     layout = layout_of(small_config(), "released")
-    assert layout.jobs_shape == (6, 4)
+    assert layout.jobs_shape == (4, 6)
     assert ObservationLayout.from_dict(json.loads(json.dumps(layout.to_dict()))) == layout
     with pytest.raises(ConfigError, match="observation='odd'"):
         layout_of(small_config(), "odd")

@@ -9,49 +9,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from dl2env.errors import ConfigError
+from dl2env.config_checks import require, require_choice, require_fraction, require_positive
+from dl2env.trace_config import TRACE_FORMATS as TRACE_FORMATS
+from dl2env.trace_config import ShapingConfig as ShapingConfig
+from dl2env.trace_config import TraceConfig as TraceConfig
+from dl2env.trace_config import TraceFormatName as TraceFormatName
 
 Placement = Literal["least_loaded", "pack", "spread", "least_loaded_single"]
 ScalingCost = Literal["none", "hot", "checkpoint"]
 Estimate = Literal["exact", "fitted", "noisy"]
 TypeEncoding = Literal["one_hot", "features", "both"]
-TraceFormatName = Literal[
-    "auto",
-    "philly",
-    "philly_json",
-    "pollux",
-    "pai",
-    "openb",
-    "spot",
-    "helios",
-    "acme",
-    "gavel",
-    "tiresias",
-    "elasticflow",
-    "swf",
-    "dl2env",
-]
-TRACE_FORMATS: tuple[str, ...] = get_args(TraceFormatName)
-"""Trace formats by name; a module of `dl2env.workload.traces` reads each. `auto`: found by content."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
-
-
-def _require_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
-    _require(value in choices, f"{key}={value!r} is unknown; choose one of: {', '.join(choices)}")
-
-
-def _require_positive(key: str, value: float) -> None:
-    _require(0.0 < value < math.inf, f"{key}={value} must be positive and finite")
-
-
-def _require_fraction(key: str, value: float) -> None:
-    _require(0.0 <= value < 1.0, f"{key}={value} must lie in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -71,9 +40,9 @@ class ServerGroup:
     gpu_type: str = "pai-base"
 
     def __post_init__(self) -> None:
-        _require(self.count > 0, f"cluster.servers: count={self.count} of a group must be at least 1")
+        require(self.count > 0, f"cluster.servers: count={self.count} of a group must be at least 1")
         for key, units in (("cpus", self.cpus), ("gpus", self.gpus)):
-            _require(units >= 0, f"cluster.servers: {key}={units} of a group must not be negative")
+            require(units >= 0, f"cluster.servers: {key}={units} of a group must not be negative")
 
 
 @dataclass(frozen=True)
@@ -98,9 +67,9 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "servers", tuple(self.servers))
-        _require(len(self.servers) > 0, "cluster.servers: name at least one server group")
-        _require(0.0 <= self.link_sharing <= 100.0, f"cluster.link_sharing={self.link_sharing} must lie in [0, 100]")
-        _require(self.pcie_group >= 0, f"cluster.pcie_group={self.pcie_group} must be 0 (off) or positive")
+        require(len(self.servers) > 0, "cluster.servers: name at least one server group")
+        require(0.0 <= self.link_sharing <= 100.0, f"cluster.link_sharing={self.link_sharing} must lie in [0, 100]")
+        require(self.pcie_group >= 0, f"cluster.pcie_group={self.pcie_group} must be 0 (off) or positive")
 
     @property
     def num_servers(self) -> int:
@@ -127,9 +96,9 @@ class SpeedConfig:
     overlap: Literal["none", "ideal"] = "none"
 
     def __post_init__(self) -> None:
-        _require_choice("speed.model", self.model, ("analytic", "measured"))
-        _require(self.model != "measured" or bool(self.table), "speed.table: name the JSON file of the measured table")
-        _require_choice("speed.overlap", self.overlap, ("none", "ideal"))
+        require_choice("speed.model", self.model, ("analytic", "measured"))
+        require(self.model != "measured" or bool(self.table), "speed.table: name the JSON file of the measured table")
+        require_choice("speed.overlap", self.overlap, ("none", "ideal"))
 
 
 @dataclass(frozen=True)
@@ -155,22 +124,22 @@ class ArrivalConfig:
     burst_s: float = 7200.0
 
     def __post_init__(self) -> None:
-        _require_choice("workload.arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "bursty", "batch"))
-        _require_positive("workload.arrivals.rate_per_interval", self.rate_per_interval)
-        _require_fraction("workload.arrivals.diurnal_swing", self.diurnal_swing)
-        _require(
+        require_choice("workload.arrivals.kind", self.kind, ("poisson", "uniform", "diurnal", "bursty", "batch"))
+        require_positive("workload.arrivals.rate_per_interval", self.rate_per_interval)
+        require_fraction("workload.arrivals.diurnal_swing", self.diurnal_swing)
+        require(
             0.0 <= self.diurnal_sd < math.inf,
             f"workload.arrivals.diurnal_sd={self.diurnal_sd} must be finite and not negative",
         )
-        _require(
+        require(
             1.0 <= self.burst_factor < math.inf,
             f"workload.arrivals.burst_factor={self.burst_factor} must be finite and at least 1",
         )
-        _require(
+        require(
             0.0 < self.burst_share < 1.0,
             f"workload.arrivals.burst_share={self.burst_share} must lie between 0 and 1",
         )
-        _require_positive("workload.arrivals.burst_s", self.burst_s)
+        require_positive("workload.arrivals.burst_s", self.burst_s)
 
 
 @dataclass(frozen=True)
@@ -192,47 +161,12 @@ class JobSizeConfig:
     reference_ps: int = 1
 
     def __post_init__(self) -> None:
-        _require_choice("workload.sizes.kind", self.kind, ("published_bins", "lognormal", "fixed"))
-        _require_positive("workload.sizes.mean_s", self.mean_s)
-        _require_positive("workload.sizes.sigma", self.sigma)
+        require_choice("workload.sizes.kind", self.kind, ("published_bins", "lognormal", "fixed"))
+        require_positive("workload.sizes.mean_s", self.mean_s)
+        require_positive("workload.sizes.sigma", self.sigma)
         workers, num_ps = self.reference_workers, self.reference_ps
-        _require(workers >= 1, f"workload.sizes.reference_workers={workers} must be at least 1")
-        _require(num_ps >= 0, f"workload.sizes.reference_ps={num_ps} must not be negative")
-
-
-@dataclass(frozen=True)
-class TraceConfig:
-    """A recorded workload to replay instead of a generated one.
-
-    Attributes:
-        path: Trace file, packed or not, `archive::member`, or a folder of tables. Its format is found by content unless
-            `format` names it.
-        format: One of `TRACE_FORMATS` (docs/traces.md describes each).
-        companion: Second file that a format needs: Gavel's table of throughputs.
-        strict: Rows that are wrong or suspicious are errors; off, they are left out or kept, counted and reported.
-        start_fraction, stop_fraction: Part of the trace's jobs (in arrival order) that episodes are cut from. Disjoint
-            ranges make disjoint train and test splits.
-        seed: Seed of the rule that gives each recorded job a training type.
-        load_scale: Recorded inter-arrival times are divided by it (2 doubles the load).
-    """
-
-    path: str
-    format: TraceFormatName = "auto"
-    start_fraction: float = 0.0
-    stop_fraction: float = 1.0
-    seed: int = 0
-    load_scale: float = 1.0
-    companion: str | None = None
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        _require_choice("workload.trace.format", self.format, TRACE_FORMATS)
-        _require(
-            0.0 <= self.start_fraction < self.stop_fraction <= 1.0,
-            f"workload.trace: start_fraction={self.start_fraction}, stop_fraction={self.stop_fraction}; "
-            "0 <= start_fraction < stop_fraction <= 1 must hold",
-        )
-        _require_positive("workload.trace.load_scale", self.load_scale)
+        require(workers >= 1, f"workload.sizes.reference_workers={workers} must be at least 1")
+        require(num_ps >= 0, f"workload.sizes.reference_ps={num_ps} must not be negative")
 
 
 @dataclass(frozen=True)
@@ -265,9 +199,9 @@ class WorkloadConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "include", tuple(self.include))
         object.__setattr__(self, "active_types", tuple(self.active_types))
-        _require(self.num_jobs >= 1, f"workload.num_jobs={self.num_jobs} must be at least 1")
-        _require(1 <= self.max_workers <= 64, f"workload.max_workers={self.max_workers} must lie in 1..64")
-        _require(1 <= self.max_ps <= 64, f"workload.max_ps={self.max_ps} must lie in 1..64")
+        require(self.num_jobs >= 1, f"workload.num_jobs={self.num_jobs} must be at least 1")
+        require(1 <= self.max_workers <= 64, f"workload.max_workers={self.max_workers} must lie in 1..64")
+        require(1 <= self.max_ps <= 64, f"workload.max_ps={self.max_ps} must lie in 1..64")
 
 
 @dataclass(frozen=True)
@@ -307,12 +241,12 @@ class DynamicsConfig:
     epoch_error: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_positive("dynamics.interval_s", self.interval_s)
-        _require(self.max_intervals >= 1, f"dynamics.max_intervals={self.max_intervals} must be at least 1")
-        _require_choice("dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single"))
-        _require_choice("dynamics.scaling_cost", self.scaling_cost, ("none", "hot", "checkpoint"))
-        _require_fraction("dynamics.speed_noise", self.speed_noise)
-        _require_fraction("dynamics.epoch_error", self.epoch_error)
+        require_positive("dynamics.interval_s", self.interval_s)
+        require(self.max_intervals >= 1, f"dynamics.max_intervals={self.max_intervals} must be at least 1")
+        require_choice("dynamics.placement", self.placement, ("least_loaded", "pack", "spread", "least_loaded_single"))
+        require_choice("dynamics.scaling_cost", self.scaling_cost, ("none", "hot", "checkpoint"))
+        require_fraction("dynamics.speed_noise", self.speed_noise)
+        require_fraction("dynamics.epoch_error", self.epoch_error)
 
     @classmethod
     def faithful(cls, **changes: Any) -> DynamicsConfig:
@@ -350,7 +284,7 @@ class RewardConfig:
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             weight = getattr(self, f.name)
-            _require(math.isfinite(weight), f"reward.{f.name}={weight} must be a finite number")
+            require(math.isfinite(weight), f"reward.{f.name}={weight} must be a finite number")
 
 
 @dataclass(frozen=True)
@@ -366,8 +300,8 @@ class ObservationConfig:
     type_encoding: TypeEncoding = "both"
 
     def __post_init__(self) -> None:
-        _require(self.window >= 1, f"observation.window={self.window} must be at least 1")
-        _require_choice("observation.type_encoding", self.type_encoding, ("one_hot", "features", "both"))
+        require(self.window >= 1, f"observation.window={self.window} must be at least 1")
+        require_choice("observation.type_encoding", self.type_encoding, ("one_hot", "features", "both"))
 
 
 @dataclass(frozen=True)
@@ -387,9 +321,9 @@ class EstimateConfig:
     num_probes: int = 10
 
     def __post_init__(self) -> None:
-        _require_choice("estimate.kind", self.kind, ("exact", "fitted", "noisy"))
-        _require_fraction("estimate.noise", self.noise)
-        _require(
+        require_choice("estimate.kind", self.kind, ("exact", "fitted", "noisy"))
+        require_fraction("estimate.noise", self.noise)
+        require(
             self.num_probes >= 5,
             f"estimate.num_probes={self.num_probes} must be at least 5, the parameters of the fitted form",
         )

@@ -22,10 +22,12 @@ HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "hydra", "omegaconf", "ten
 # Dependency direction of docs/architecture.md: a part imports parts of its own rank or lower.
 RANKS = {
     "config": 0,
+    "config_checks": 0,
     "config_dict": 0,
     "errors": 0,
     "jit": 0,
     "resources": 0,
+    "trace_config": 0,
     "speed": 1,
     "workload": 1,
     "scenarios": 1,

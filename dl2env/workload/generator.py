@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -191,9 +190,10 @@ class ReplayedWorkloads:
     ) -> None:
         if config.trace is None:
             raise ConfigError("workload.trace: not set; name the trace to replay")
+        from dl2env.workload.traces.shaping import part_bounds
+
         trace = config.trace
-        self._first = int(np.ceil(trace.start_fraction * jobs.num_jobs))
-        stop = int(np.ceil(trace.stop_fraction * jobs.num_jobs))
+        self._first, stop = part_bounds(jobs.arrival_s, trace.start_fraction, trace.stop_fraction, trace.parts_by)
         self._num_starts = stop - self._first - config.num_jobs + 1
         if self._num_starts < 1:
             raise ConfigError(
@@ -248,6 +248,29 @@ def _keyed(provenance: Mapping[str, Any], seed: int, env: int, episode: int) -> 
     return {**provenance, "seed": seed, "env": env, "episode": episode}
 
 
+def training_speeds(
+    config: EnvConfig,
+) -> tuple[tuple[JobType, ...], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """What turns durations into work: T job types, (T, W + 2, P + 2) true isolated samples/s, (T,) caps on tasks.
+
+    Raises:
+        Dl2EnvError: The configuration, the catalogue or the speed table is wrong.
+    """
+    from dl2env.speed import build_speed
+    from dl2env.speed.estimate import estimated_speed, exact_estimate
+    from dl2env.workload.job_types import load_job_types
+
+    job_types = load_job_types(config.workload.job_types, config.workload.include)
+    parameters = build_speed(job_types, config)
+    speed = estimated_speed(parameters, exact_estimate(parameters, config))
+    return (
+        job_types,
+        speed,
+        parameters.types["max_workers"].astype(np.int64),
+        parameters.types["max_ps"].astype(np.int64),
+    )
+
+
 def build_workload_source(config: EnvConfig) -> WorkloadSource:
     """The source that a configuration describes: a replayed trace if it names one, else generated workloads.
 
@@ -256,32 +279,14 @@ def build_workload_source(config: EnvConfig) -> WorkloadSource:
     Raises:
         Dl2EnvError: The configuration, the catalogue, the speed table or the trace is wrong.
     """
-    from dl2env.speed import build_speed
-    from dl2env.speed.estimate import estimated_speed, exact_estimate
-    from dl2env.workload.job_types import load_job_types
-
     workload, epoch_error = config.workload, config.dynamics.epoch_error
-    job_types = load_job_types(workload.job_types, workload.include)
-    parameters = build_speed(job_types, config)
-    speed = estimated_speed(parameters, exact_estimate(parameters, config))  # (T, W + 2, P + 2)
-    max_workers = parameters.types["max_workers"].astype(np.int64)
-    max_ps = parameters.types["max_ps"].astype(np.int64)
-    if workload.trace is None:
-        workers = np.minimum(workload.sizes.reference_workers, max_workers)
-        ps = np.minimum(workload.sizes.reference_ps, max_ps)
-        reference_speed = speed[np.arange(len(job_types)), workers, ps]
-        return GeneratedWorkloads(workload, config.dynamics.interval_s, reference_speed, job_types, epoch_error)
+    if workload.trace is not None:
+        from dl2env.workload.traces.configured import configured_jobs
 
-    from dl2env.workload.traces.configured import configured_jobs
-
-    active = active_type_indices(workload, job_types)
-    jobs, provenance = configured_jobs(
-        workload.trace,
-        [job_types[t] for t in active],
-        speed[active],
-        max_workers[active],
-        max_ps[active],
-    )
-    names = tuple(job_type.name for job_type in job_types)
-    jobs = dataclasses.replace(jobs, type_idx=active[jobs.type_idx], type_names=names)
-    return ReplayedWorkloads(workload, jobs, epoch_error, provenance)
+        jobs, provenance = configured_jobs(config)
+        return ReplayedWorkloads(workload, jobs, epoch_error, provenance)
+    job_types, speed, max_workers, max_ps = training_speeds(config)
+    workers = np.minimum(workload.sizes.reference_workers, max_workers)
+    ps = np.minimum(workload.sizes.reference_ps, max_ps)
+    reference_speed = speed[np.arange(len(job_types)), workers, ps]
+    return GeneratedWorkloads(workload, config.dynamics.interval_s, reference_speed, job_types, epoch_error)

@@ -19,6 +19,9 @@ from dl2env.evaluation.statistics import Interval
 BOUND, SEARCH, BEST, REFERENCE = "bound", "search", "best", "reference"
 ROLES = (BOUND, SEARCH, BEST, REFERENCE)
 
+MIN_WORKLOADS = 4
+"""A scenario with fewer searched workloads shows ratios without intervals: a bootstrap of so few pretends certainty."""
+
 
 @dataclass(frozen=True)
 class Headroom:
@@ -47,10 +50,13 @@ class Headroom:
         return float(np.exp(self.standing.log_mean[self.standing.names.index(role)])) / self.interval_s
 
     def ratio(self, role: str, other: str) -> Interval | None:
-        """Mean JCT of a role over that of another, if both are there."""
+        """Mean JCT of a role over that of another, if both are there; see `MIN_WORKLOADS`."""
         if not {role, other} <= set(self.standing.names):
             return None
-        return self.standing.ratios(other)[self.standing.names.index(role)]
+        ratio = self.standing.ratios(other)[self.standing.names.index(role)]
+        if self.interval_s is not None and self.num_workloads < MIN_WORKLOADS:
+            return Interval(ratio.estimate, float("nan"), float("nan"))
+        return ratio
 
 
 def scenario_headroom(scenario: ScenarioBoard, reference: str, best: str | None = None) -> Headroom | None:

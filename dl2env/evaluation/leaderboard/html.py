@@ -334,7 +334,7 @@ def _rank(rank: RankRange | None) -> Cell:
 
 def _bounds(ratio: Interval) -> Cell:
     if np.isnan(ratio.low):
-        return number_cell(float("nan"), title="one workload has no interval")
+        return number_cell(float("nan"), title="too few workloads for an interval")
     return Cell(f"{ratio.low:.3f} to {ratio.high:.3f}", ratio.low)
 
 

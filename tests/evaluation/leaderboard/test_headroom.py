@@ -68,6 +68,13 @@ def test_workloads_are_paired_by_digest() -> None:
     assert ratio is not None and ratio.estimate == pytest.approx(3.0) and np.isnan(ratio.low)
 
 
+@pytest.mark.parametrize(("num_searched", "has_interval"), [(1, False), (3, False), (4, True)])
+def test_few_workloads_pretend_no_certainty(num_searched: int, has_interval: bool) -> None:
+    (found,) = all_headroom(board(limits("a-v1", num_searched=num_searched)))
+    ratio = found.ratio(BEST, SEARCH)
+    assert ratio is not None and np.isfinite(ratio.low) == np.isfinite(ratio.high) == has_interval
+
+
 def test_over_scenarios_it_is_the_geometric_mean() -> None:
     both = board(limits("a-v1"), limits("bb-v1", bound=0.3, search=0.4))
     parts = all_headroom(both)

@@ -161,5 +161,5 @@ class TraceConfig:
         require(
             self.load_scale == 1 or self.shaping.target_load is None,
             f"workload.trace: load_scale={self.load_scale} changes shaping.target_load={self.shaping.target_load}; "
-            "give one of the two",
+            "set load_scale to 1 or leave target_load out",
         )

@@ -270,7 +270,7 @@ def test_wrong_settings(values: dict[str, Any], message: str) -> None:
 
 
 def test_settings_that_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"load_scale=2.0 changes shaping.target_load=0.5; give one of the two"):
+    with pytest.raises(ConfigError, match=r"load_scale=2.0 changes shaping.target_load=0.5; set load_scale to 1"):
         TraceConfig("t", load_scale=2.0, shaping=ShapingConfig(target_load=0.5))
     with pytest.raises(ConfigError, match="parts_by='days' is unknown"):
         config_from_dict(TraceConfig, {"path": "t", "parts_by": "days"})

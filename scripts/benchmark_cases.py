@@ -229,7 +229,7 @@ def _ppo_case(scenario: Scenario, num_envs: int, threads: int, part: str) -> Cal
         torch.set_num_threads(threads)
         env = SchedulingVectorEnv(num_envs, scenario.config, workloads=scenario.workload_source("train"))
         config = PPOConfig()
-        minibatch_size = min(config.minibatch_size, config.steps_per_update * num_envs)
+        minibatch_size = min(config.minibatch_size or num_envs, config.steps_per_update * num_envs)
         model = build_ppo(SB3VecEnv(env), dataclasses.replace(config, minibatch_size=minibatch_size))
         model.set_logger(Logger(None, []))
         _, callback = model._setup_learn(10**9, None)

@@ -38,7 +38,7 @@ def check_arrays(where: str, arrays: Arrays, layout: ObservationLayout) -> None:
         "cluster": ((*size, len(layout.cluster_columns)), "f"),
         "masks": ((*size, layout.num_actions), "b"),
         "rewards": (size, "f"),
-        **{name: (size, "iu") for name in ("actions", "taken", "teacher", "behaviour")},
+        **{name: (size, "iu") for name in ("actions", "taken", "pinned", "teacher", "behaviour")},
         **{name: (size, "b") for name in _FLAGS},
     }
     if "terminated" in arrays and "truncated" in arrays:

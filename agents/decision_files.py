@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1
 
 PART = re.compile(r"decisions-(\d{6})\.npz")
 
-_TIMED = (*REQUIRED, *OUTCOME, "taken", "teacher", "behaviour")
+_TIMED = (*REQUIRED, *OUTCOME, "taken", "pinned", "teacher", "behaviour")
 """Arrays that have a time axis, which is the second one in files."""
 
 _STORED = {"actions": np.int32, "taken": np.int32}
@@ -277,6 +277,11 @@ def num_steps_of(file: Path) -> int:
         raise TraceError(f"{file}: array actions is missing; see docs/decision_files.md")
     check_size(str(file), arrays["actions"])
     return int(arrays["actions"].shape[1])
+
+
+def interval_ends(file: Path) -> NDArray[np.bool_]:
+    """(T, B) decisions of a file that ended an interval."""
+    return np.asarray(_read_arrays(file, ("interval_ended",))["interval_ended"].T)
 
 
 def check_follows(file: Path, first: Header, header: Header, before: Arrays | None, part: Arrays) -> None:

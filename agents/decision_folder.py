@@ -4,7 +4,7 @@ The recording of n decisions has the same bytes whether it was stopped in betwee
 decisions begins with the parts of the shorter one.
 
 How it goes on: the environments take the recorded actions again, which is fast and shows whether the world is still the
-same. Schedulers that are functions of the state need not be asked again; others are, and must decide as before.
+same. Schedulers are asked again as far back as they remember (`agents.players.Memory`), and must decide as before.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agents.decision_files import (
     PART,
     Header,
     check_follows,
+    interval_ends,
     num_steps_of,
     part_path,
     part_paths,
@@ -30,6 +34,7 @@ from agents.decision_files import (
     read_part,
     write_part,
 )
+from agents.players import Memory
 from agents.recording import Arrays, Progress, Recorder
 from dl2env.errors import ConfigError, TraceError
 
@@ -62,7 +67,7 @@ def record_to_folder(
     *,
     num_envs: int,
     decisions_per_part: int = 16384,
-    is_stateless: bool = True,
+    memory: Memory = Memory.ALL,
     progress: Progress | None = None,
     say: Callable[[str], None] = print,
     clock: Callable[[], float] = time.monotonic,
@@ -79,7 +84,7 @@ def record_to_folder(
         num_decisions: Decisions in all; rounded up to a multiple of the number of environments.
         num_envs: B, environments of the recorder.
         decisions_per_part: Decisions of a part; rounded likewise.
-        is_stateless: The players are functions of what they see, see the module's documentation.
+        memory: What the players remember, see the module's documentation.
         progress: Called with the decisions that are there, and their total.
         say: Receives what the user should read.
         clock: Seconds, for tests.
@@ -100,10 +105,11 @@ def record_to_folder(
     recorder = make_recorder()
     if present:
         say(f"{folder}: goes on after {steps_before * num_envs} decisions")
+    ask_from = _ask_from(folder, len(present), memory, num_envs)
     begun = None
     for index in range(len(present)):
         file = part_path(folder, index)
-        begun = _follow(recorder, file, header, begun, not is_stateless, progress, total, num_envs)
+        begun = _follow(recorder, file, header, begun, ask_from, progress, total, num_envs)
     if present and present[-1] == per_part:
         begun = None
     with _ctrl_c_noted() as is_stopped:
@@ -163,15 +169,29 @@ def _follow(
     file: Path,
     header: Header,
     before: Arrays | None,
-    ask: bool,
+    ask_from: NDArray[np.int64] | None,
     progress: Progress | None,
     total: int,
     num_envs: int,
 ) -> Arrays:
     found, part = read_part(file)
     check_follows(file, header, found, before, part)
-    recorder.follow(part, str(file), ask=ask, progress=_shifted(progress, recorder.steps_done, total, num_envs))
+    recorder.follow(
+        part, str(file), ask_from=ask_from, progress=_shifted(progress, recorder.steps_done, total, num_envs)
+    )
     return part
+
+
+def _ask_from(folder: Path, num_parts: int, memory: Memory, num_envs: int) -> NDArray[np.int64] | None:
+    """(B,) steps of the recording from which on the players must see again what happened; None: nothing."""
+    if memory == Memory.NONE:
+        return None
+    start = np.zeros(num_envs, dtype=np.int64)
+    if memory == Memory.INTERVAL:
+        ends = [interval_ends(part_path(folder, index)) for index in range(num_parts)]
+        for t, ended in enumerate(np.concatenate(ends) if ends else ()):
+            start[ended] = t + 1
+    return start
 
 
 def _shifted(progress: Progress | None, start: int, total: int, num_envs: int) -> Callable[[int], None] | None:

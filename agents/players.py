@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from dl2env.errors import ConfigError
 from dl2env.schedulers.base import configured
 from dl2env.schedulers.heuristic import Heuristic
+from dl2env.schedulers.search import SearchScheduler
 
 if TYPE_CHECKING:
     from dl2env.config import EnvConfig
@@ -94,14 +96,32 @@ class Cast:
         return actions
 
 
-def is_stateless(scheduler: Scheduler) -> bool:
-    """Whether a scheduler is known to decide by the present state alone: rules, and networks that do not sample.
+class Memory(IntEnum):
+    """How much of what it saw before a scheduler decides by."""
 
-    Schedulers of the user's own say so with an attribute `is_stateless = True`.
+    NONE = 0
+    INTERVAL = 1
+    """What it saw in the present interval."""
+    ALL = 2
+
+
+def memory_of(scheduler: Scheduler) -> Memory:
+    """What is known about a scheduler: rules decide by the present state, as do networks that do not sample.
+
+    Schedulers of the user's own may say so with an attribute `memory`: `none`, `interval` or `all`, the default.
+
+    Raises:
+        ConfigError: The attribute is something else.
     """
-    return isinstance(scheduler, Heuristic) or bool(
-        getattr(scheduler, "is_stateless", getattr(scheduler, "deterministic", False))
-    )
+    own = getattr(scheduler, "memory", None)
+    if own is not None:
+        if not isinstance(own, str) or own.upper() not in Memory.__members__:
+            raise ConfigError(f"scheduler {scheduler.name!r}: memory={own!r}; choose one of: none, interval, all")
+        return Memory[own.upper()]
+    if isinstance(scheduler, SearchScheduler):
+        return Memory.INTERVAL
+    is_rule = isinstance(scheduler, Heuristic) or type(scheduler).__module__.startswith("dl2env.schedulers.")
+    return Memory.NONE if is_rule or getattr(scheduler, "deterministic", False) else Memory.ALL
 
 
 def check_can_record(key: str, scheduler: Scheduler, config: EnvConfig) -> None:

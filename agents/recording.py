@@ -70,6 +70,7 @@ class Recorder:
     | `actions` | (T, B) int64 | what the teacher does: the labels |
     | `taken` | (T, B) int64 | what was done; only if others than the teachers act |
     | `rewards`, `interval_ended`, `terminated`, `truncated` | (T, B) | what came of it |
+    | `pinned` | (T, B) int32 | server that the one who acted chose for its task; -1: the placement strategy chose |
     | `teacher`, `behaviour` | (T, B) uint8 | index of the player that labelled, that acted |
     | `final_jobs`, `final_cluster` | (E, ...) | last observation of the E episodes that ended, in the order \
 of steps, then environments |
@@ -102,6 +103,7 @@ decision (T: after this part) and digests of their workloads |
         self._behaviours = Cast(behaviours, "behaviour", seed, env.num_envs) if behaviours else None
         self._log = log
         self._view = env.view()
+        self._can_pin = hasattr(self._view, "pin_servers")
         self._rows = np.arange(env.num_envs)
         self._obs, _ = env.reset(seed=seed)
         self._masks = env.action_masks()
@@ -181,32 +183,43 @@ decision (T: after this part) and digests of their workloads |
             finished["start_digest"] = np.array([start.digest for _, start in starts], dtype="S64")
         return finished
 
-    def follow(self, part: Arrays, where: str, *, ask: bool, progress: Callable[[int], None] | None = None) -> None:
+    def follow(
+        self,
+        part: Arrays,
+        where: str,
+        *,
+        ask_from: NDArray[np.int64] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         """Goes through a part that was recorded before, to record what comes after it.
 
         Args:
             part: Its arrays.
             where: Its name in error messages.
-            ask: Also ask the players again, for those that remember what they saw; else only the environments move.
+            ask_from: (B,) steps of the recording from which on the players are asked again for each environment, so
+                that they remember what they saw; None: never, only the environments move.
             progress: Called after each step with the steps of this part so far.
 
         Raises:
             TraceError: World or players no longer do the same.
         """
-        steps = len(part["actions"])
+        everywhere = np.ones(self._env.num_envs, dtype=np.bool_)
         again = self._empty(1)
-        for t in range(steps):
+        for t in range(len(part["actions"])):
             self._see_into(again, 0)
-            names = ["jobs", "cluster", "masks"]
-            if ask:
+            names = dict.fromkeys(("jobs", "cluster", "masks"), everywhere)
+            asked = ~everywhere if ask_from is None else self.steps_done >= ask_from
+            if asked.any():
                 self._decide_into(again, 0)
-                names += [name for name in ("actions", "taken") if name in part]
+                names |= {name: asked for name in ("actions", "taken") if name in part}
+            if self._can_pin and "pinned" in part:
+                self._view.pin_servers(part["pinned"][t])
             taken = _taken(part)[t]
             if self._masks[self._rows, taken].all():
                 self._step_into(again, 0, taken)
-                names += ["rewards", "interval_ended", "terminated", "truncated"]
-            for name in names:
-                if not np.array_equal(again[name][0], part[name][t]):
+                names |= dict.fromkeys(("rewards", "interval_ended", "terminated", "truncated"), everywhere)
+            for name, rows in names.items():
+                if not np.array_equal(again[name][0][rows], part[name][t][rows]):
                     raise TraceError(
                         f"{where}: {name} of step {t} are no longer the same, so the recording cannot be continued; "
                         "record into another folder"
@@ -224,6 +237,7 @@ decision (T: after this part) and digests of their workloads |
             "actions": np.empty(size, dtype=np.int64),
             "rewards": np.empty(size, dtype=np.float32),
             **{name: np.empty(size, dtype=np.bool_) for name in ("interval_ended", "terminated", "truncated")},
+            "pinned": np.full(size, -1, dtype=np.int32),
             "teacher": np.empty(size, dtype=np.uint8),
         }
         if self._behaviours is not None:
@@ -250,6 +264,8 @@ decision (T: after this part) and digests of their workloads |
             else:
                 part[actions][t] = cast.act(self._obs, self._masks, self._view)
             part[who][t] = cast.chosen
+        if self._can_pin:
+            part["pinned"][t] = self._view.pinned_server
 
     def _step_into(self, part: Arrays, t: int, taken: NDArray[np.int64]) -> list[Mapping[str, NDArray[np.float32]]]:
         """Takes actions, writes down what comes of them; returns the last observations of episodes that ended."""

@@ -289,7 +289,7 @@ def _record(
     bar: Any,
 ) -> FolderResult:
     from agents.decision_folder import record_to_folder
-    from agents.players import is_stateless
+    from agents.players import memory_of
 
     teachers = teacher.players()
     behaviours = [] if behaviour is None else behaviour.players()
@@ -300,7 +300,7 @@ def _record(
         settings.num_decisions,
         num_envs=settings.num_envs,
         decisions_per_part=settings.decisions_per_part,
-        is_stateless=all(is_stateless(player.scheduler) for player in (*teachers, *behaviours)),
+        memory=max(memory_of(player.scheduler) for player in (*teachers, *behaviours)),
         progress=bar.move_to,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -340,3 +341,17 @@ def test_layouts_as_plain_values() -> None:
         layout_of(small_config(), "odd")
     with pytest.raises(ConfigError, match="not be empty"):
         dataclasses.replace(layout, window=0)
+
+
+def test_the_page_on_the_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Arrays) -> None:
+    """Its example writes a file that is read, and its table has every array that is written."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "decision_files.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "docs/decision_files.md", "exec"), {})
+    found, demos = read_decisions(Path("mine.npz"))
+    assert found.layout == layout_of(get_scenario("dl2-small-v1").config)
+    np.testing.assert_array_equal(demos.actions[:, 0], [0, 0, 60])
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    described = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert {*part, "taken", "behaviour", "header"} <= described

@@ -15,7 +15,7 @@ import pytest
 from agents.decision_files import Header, part_path, read_decisions
 from agents.decision_folder import FLUSH_S, FolderResult, record_to_folder
 from agents.decision_layout import layout_of
-from agents.players import Player
+from agents.players import Memory, Player
 from agents.recording import Recorder, WorkloadLog
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from dl2env.errors import ConfigError, TraceError
@@ -56,7 +56,12 @@ def record(
         log = WorkloadLog(build_workload_source(small_config()))
         return Recorder(SchedulingVectorEnv(3, small_config(), workloads=log), [Player(teacher)], seed=1, log=log)
 
-    options = {"decisions_per_part": 150, "say": lambda text: None, "is_stateless": scheduler is None, **options}
+    options = {
+        "decisions_per_part": 150,
+        "say": lambda text: None,
+        "memory": Memory.NONE if scheduler is None else Memory.ALL,
+        **options,
+    }
     return record_to_folder(folder, make, header, num_decisions, num_envs=3, **options)
 
 
@@ -209,3 +214,44 @@ def test_newer_packages_may_go_on(tmp_path: Path) -> None:
 
     record(tmp_path / "a", 150, header=versioned("2.0"))
     assert record(tmp_path / "a", 300, header=versioned("2.1")).num_decisions == 300
+
+
+class OfInterval:
+    """Draws a number when it first sees an interval, and decides by it until the next one."""
+
+    name = "of-interval"
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._known: dict[tuple[int, int, int], int] = {}
+
+    def act(self, observation: Any, action_mask: Any, view: Any) -> Any:
+        self.calls += 1
+        env = view.simulator.state.env
+        actions = np.full(len(action_mask), action_mask.shape[1] - 1)
+        for b in range(len(action_mask)):
+            key = (b, int(env["noise_key"][b]), int(env["interval"][b]))
+            # What it draws depends on the state in which it first sees the interval.
+            free = np.flatnonzero(action_mask[b])
+            drawn = self._known.setdefault(key, int(free.sum() + 7 * env["num_decisions"][b]))
+            actions[b] = free[drawn % len(free)]
+        return actions
+
+
+def test_a_scheduler_that_remembers_the_interval_is_asked_about_it_only(tmp_path: Path) -> None:
+    record(tmp_path / "whole", scheduler=OfInterval())
+    record(tmp_path / "a", 330, scheduler=OfInterval())
+    scheduler = OfInterval()
+    record(tmp_path / "a", 600, scheduler=scheduler, memory=Memory.INTERVAL)
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert 90 <= scheduler.calls < 110  # 90 new steps, and those of the running intervals
+
+
+def test_the_search_goes_on(tmp_path: Path) -> None:
+    def search() -> Any:
+        return get_scheduler("search", num_variants=1, horizon=5)
+
+    record(tmp_path / "whole", 90, scheduler=search(), decisions_per_part=30)
+    record(tmp_path / "a", 48, scheduler=search(), decisions_per_part=30)
+    record(tmp_path / "a", 90, scheduler=search(), decisions_per_part=30, memory=Memory.INTERVAL)
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.players import Cast, Player, check_can_record, is_stateless
+from agents.players import Cast, Memory, Player, check_can_record, memory_of
 from agents.recording import Recorder, WorkloadLog, record_demonstrations
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from dl2env.errors import ConfigError, TraceError
@@ -102,8 +102,10 @@ def test_a_labelling_scheduler_does_not_move_tasks() -> None:
     labelled = recorder(teachers=("released-tetris",), behaviours=("drf",)).record(150)
     np.testing.assert_array_equal(labelled["taken"], alone["actions"])
     np.testing.assert_array_equal(labelled["jobs"], alone["jobs"])
+    assert (labelled["pinned"] == -1).all()
     # While it acts, its pins count: it meets the same states as alone.
     acting = recorder(teachers=("drf",), behaviours=("released-tetris",)).record(150)
+    assert (acting["pinned"] >= 0).any()
     np.testing.assert_array_equal(acting["jobs"], recorder(teachers=("released-tetris",)).record(150)["jobs"])
 
 
@@ -151,17 +153,30 @@ def test_knowledge_of_its_own_is_refused() -> None:
     check_can_record("teacher=drf", get_scheduler("drf"), small_config())
 
 
-def test_who_needs_not_be_asked_again() -> None:
-    assert is_stateless(get_scheduler("drf")) and is_stateless(get_scheduler("random"))
-    assert not is_stateless(PickingTeacher())  # type: ignore[arg-type]
+def test_what_players_remember() -> None:
+    for name in ("drf", "random", "released-drf", "void"):
+        assert memory_of(get_scheduler(name)) == Memory.NONE
+    assert memory_of(get_scheduler("search")) == Memory.INTERVAL
+    teacher: Any = PickingTeacher()
+    assert memory_of(teacher) == Memory.ALL
+    teacher.memory = "none"
+    assert memory_of(teacher) == Memory.NONE
+    teacher.memory = "some"
+    with pytest.raises(ConfigError, match="'picking': memory='some'"):
+        memory_of(teacher)
 
 
 @pytest.mark.parametrize("ask", [False, True])
-def test_following_leads_to_the_same_future(ask: bool) -> None:
-    first = recorder(teachers=("drf", "srtf"), behaviours=("random", "drf"))
+@pytest.mark.parametrize(
+    ("teachers", "behaviours"),
+    [(("drf", "srtf"), ("random", "drf")), (("released-tetris",), ()), (("drf",), ("tetris", "best-config"))],
+)
+def test_following_leads_to_the_same_future(ask: bool, teachers: tuple[str, ...], behaviours: tuple[str, ...]) -> None:
+    """Also where those who act pin servers."""
+    first = recorder(teachers=teachers, behaviours=behaviours)
     parts = [first.record(60), first.record(60)]
-    second = recorder(teachers=("drf", "srtf"), behaviours=("random", "drf"))
-    second.follow(parts[0], "part", ask=ask)
+    second = recorder(teachers=teachers, behaviours=behaviours)
+    second.follow(parts[0], "part", ask_from=np.zeros(3, np.int64) if ask else None)
     again = second.record(60)
     assert set(again) == set(parts[1])
     for name, values in parts[1].items():
@@ -172,7 +187,7 @@ def test_a_part_that_was_begun_is_finished() -> None:
     whole = recorder().record(100)
     begun = recorder().record(37)
     second = recorder()
-    second.follow(begun, "part", ask=False)
+    second.follow(begun, "part")
     finished = second.record(100, begun=begun)
     for name, values in whole.items():
         np.testing.assert_array_equal(finished[name], values, name)
@@ -181,10 +196,10 @@ def test_a_part_that_was_begun_is_finished() -> None:
 def test_a_world_that_changed_is_noticed() -> None:
     part = recorder(seed=1).record(40)
     with pytest.raises(TraceError, match="part 0: jobs of step 0"):
-        recorder(seed=2).follow(part, "part 0", ask=False)
+        recorder(seed=2).follow(part, "part 0")
     part["rewards"][7, 1] += 1.0
     with pytest.raises(TraceError, match="rewards of step 7"):
-        recorder(seed=1).follow(part, "part 0", ask=False)
+        recorder(seed=1).follow(part, "part 0")
     part = recorder(seed=1).record(40)
     with pytest.raises(TraceError, match="actions of step"):
-        recorder(seed=1, teachers=("srtf",)).follow(part, "part 0", ask=True)
+        recorder(seed=1, teachers=("srtf",)).follow(part, "part 0", ask_from=np.zeros(3, np.int64))

@@ -45,6 +45,19 @@ def test_an_entry_holds_what_the_runner_measured() -> None:
     assert entry.seeds == {"workloads": scenario.seed, "scheduler": None}
 
 
+def test_an_entry_says_what_the_scheduler_knew_and_took() -> None:
+    made = {cell.scheduler.label: run_cell(cell) for cell in cells("drf", "optimus-fitted", "optimus-noisy")}
+    assert {name: e.knows for name, e in made.items()} == {
+        "drf": "exact",
+        "optimus-fitted": "fitted ±5 %",
+        "optimus-noisy": "noisy ±10 %",
+    }
+    assert made["optimus-noisy"].estimate == {"kind": "noisy", "noise": 0.1, "num_probes": 10}
+    assert all(0 < e.timing["cpu_ms_per_episode"] <= 1e3 * e.timing["wall_s"] for e in made.values())
+    (knowing,) = cells("tests.evaluation.leaderboard.odd_schedulers:Knowing", num_workloads=1)
+    assert run_cell(knowing).is_oracle and run_cell(knowing).knows == "oracle"
+
+
 def test_fixed_workloads_limit_the_number() -> None:
     (cell,) = cells("void", scenario="toy-v1", num_workloads=50)
     assert (cell.num_workloads, cell.num_jobs, cell.num_servers) == (1, 2, 2)

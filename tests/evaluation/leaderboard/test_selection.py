@@ -33,17 +33,25 @@ def test_groups_patterns_and_options() -> None:
 
 
 def test_a_choice_knows_its_class_seed_and_state() -> None:
-    drf, own, drawn, seeded = choose_schedulers(
-        ["drf", OWN, "random", {"name": "random", "options": {"seed": 7}, "label": "x"}], {}
+    drawing = "tests.evaluation.leaderboard.odd_schedulers:Drawing"
+    drf, own, drawn, seeded, keyed = choose_schedulers(
+        ["drf", OWN, drawing, {"name": drawing, "options": {"seed": 7}, "label": "x"}, "random"], {}
     )
     assert drf.is_deterministic and drf.module == "dl2env.schedulers.drf" and drf.build().name == "drf"
     assert own.module == "tests.schedulers.own" and own.is_deterministic
     assert (drawn.seed, seeded.seed, seeded.is_deterministic) == (0, 7, False)
+    assert keyed.is_deterministic and keyed.seed is None  # takes a seed, but declares that it is
     noisy = [
         choose_schedulers([{"name": "optimus", "options": {"estimate": "noisy", "noise": noise}}], {})[0]
         for noise in (0.1, 0.2)
     ]
     assert noisy[0].options_digest != noisy[1].options_digest
+
+
+def test_an_oracle_says_so() -> None:
+    folder = "tests.evaluation.leaderboard.odd_schedulers"
+    oracle, other = choose_schedulers([f"{folder}:Knowing", f"{folder}:Sleepy"], {})
+    assert oracle.is_oracle and not other.is_oracle
 
 
 def test_files_that_options_name_count_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

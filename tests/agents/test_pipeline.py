@@ -216,6 +216,58 @@ def test_stopped_run_goes_on(
             assert torch.equal(value, expected[key]), (checkpoint, key)
 
 
+DL2_RUN = changed(
+    agent={"kind": "flat", "hidden_width": 8, "observation": "paper", "observation_scale": "log"},
+    warmup={"void_probability": 0.0, "label_smoothing": 0.0, "value_coef": 0.0},
+) | {
+    "algorithm": "dl2",
+    "env": {**SETTINGS["env"], "reward": {"progress": 1.0, "speed_gain": 0.0}},
+    "dl2": {
+        "num_envs": 2,
+        "num_decisions": 600,
+        "validate_every": 20,
+        "checkpoint_every": 15,
+        "batch_size": 32,
+        "replay_size": 128,
+        "learning_starts": 32,
+    },
+}
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_dl2_runs_and_goes_on_like_ppo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(whole, DL2_RUN)
+    validations = json.loads((whole / "validation.json").read_text())
+    assert len(validations) > 3
+    with monkeypatch.context() as patch:
+        patch.setattr(Validator, "__call__", interrupted(Validator.__call__, 3))
+        with pytest.raises(KeyboardInterrupt):
+            run(stopped, DL2_RUN)
+    assert list(RunFolder.open(stopped).phases) == [WARMUP]
+    run(stopped)
+    assert result(stopped) == result(whole)
+    assert (stopped / "validation.json").read_text() == (whole / "validation.json").read_text()
+    for checkpoint in ("warmup", "best", "last"):
+        expected = weights(whole / checkpoint)
+        for key, value in weights(stopped / checkpoint).items():
+            assert torch.equal(value, expected[key]), (checkpoint, key)
+    content = result(whole)
+    assert list(content["schedulers"]) == ["drf", "random", "warm-up", "fine-tuned"]
+    assert content["schedulers"]["fine-tuned"]["num_illegal"] == [0, 0, 0]
+    assert CheckpointScheduler(whole / "best").network.config.observation == "paper"
+    info = CheckpointScheduler(whole / "last").info
+    assert info.dl2 is not None and info.dl2["replay_size"] == 128 and info.ppo is None
+    tags = set(EventAccumulator(str(whole / "tensorboard")).Reload().Tags()["scalars"])
+    assert {"train/value_loss", "train/entropy_loss", "rollout/ep_rew_mean", "eval/avg_jct"} <= tags
+
+
+def test_a_teacher_must_see_what_it_was_trained_on(whole: tuple[Path, list[str]], tmp_path: Path) -> None:
+    settings = {**DL2_RUN, "warmup": {**DL2_RUN["warmup"], "teacher": str(whole[0] / "best")}}
+    with pytest.raises(ConfigError, match=r"reads the environment's own observation, but the learner's is 'paper'"):
+        run(tmp_path / "run", settings)
+
+
 def test_complete_run_is_only_shown_again(whole: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     path, said = whole
     for name in ("record_demonstrations", "fine_tune"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -45,6 +46,43 @@ def test_learns_a_masked_task(normalize_values: bool) -> None:
     assert fine_tune(model, 12 * 16 * 32)
     assert model.updates_done == 12 and model.num_timesteps == 12 * 16 * 32
     assert share_right(model) > 0.95
+
+
+def test_one_epoch_and_one_minibatch_are_a2c() -> None:
+    """The step is that of the plain policy gradient on the same decisions, whatever the clip range."""
+    config = PPOConfig(
+        steps_per_update=16,
+        minibatch_size=None,
+        epochs=1,
+        ramp_updates=0,
+        target_kl=None,
+        normalize_advantage=False,
+        normalize_values=False,
+        gae_lambda=1.0,
+        entropy_coef=0.01,
+        final_entropy_coef=0.01,
+    )
+    model, clipped = (picking_learner(config=dataclasses.replace(config, clip_range=c)) for c in (0.2, 1e-4))
+    start = copy.deepcopy(model.policy.state_dict())
+    for m in (model, clipped):
+        fine_tune(m, 128)
+    assert torch.equal(weights(model), weights(clipped))
+    assert model._n_updates == 1
+    by_hand = picking_learner(config=config)
+    by_hand.policy.load_state_dict(start)
+    (batch,) = list(model.rollout_buffer.get(128))
+    values, log_prob, entropy = by_hand.policy.evaluate_actions(batch.observations, batch.actions, batch.action_masks)
+    advantages = batch.returns - batch.old_values
+    loss = -(advantages * log_prob).mean() + 0.5 * (batch.returns - values[:, 0]).square().mean()
+    loss = loss - 0.01 * entropy.mean()
+    optimizer = by_hand.policy.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = config.final_learning_rate  # all decisions are made
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(by_hand.policy.parameters(), config.max_grad_norm)
+    optimizer.step()
+    torch.testing.assert_close(weights(by_hand), weights(model), rtol=0, atol=2e-7)
+    assert not torch.allclose(weights(model), torch.cat([v.flatten() for v in start.values()])[: len(weights(model))])
 
 
 def test_same_seed_same_weights() -> None:

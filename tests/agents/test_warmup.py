@@ -55,6 +55,54 @@ def test_learns_a_teacher_that_can_be_learned(demos: Demonstrations, kind: str) 
     assert min(scalars["warmup/loss"]) < 0.5 * scalars["warmup/loss"][0]
 
 
+@pytest.mark.parametrize("loss", ["mean_square", "mean_absolute"])
+def test_other_losses_learn_the_teacher_too(demos: Demonstrations, loss: str) -> None:
+    result = warm_up(network(), demos, replace(CONFIG, loss=loss))  # type: ignore[arg-type]
+    assert result.accuracy > 0.9
+
+
+def test_other_losses_learn_mixed_labels(demos: Demonstrations) -> None:
+    """Void's share of the labels is met without raising it afterwards."""
+    net = network()
+    result = warm_up(net, demos, replace(CONFIG, loss="mean_square", void_probability=0.2, label_smoothing=0.1))
+    assert result.void_shift < 0.5
+    assert mean_void(net, demos) == pytest.approx(0.2, abs=0.05)
+
+
+def test_voids_of_the_teacher_are_left_out_on_request() -> None:
+    """A teacher that is right or, in every second decision, ends the interval."""
+
+    class Lazy(PickingTeacher):
+        calls = 0
+
+        def act(self, observation, action_mask, view):  # type: ignore[no-untyped-def]
+            self.calls += 1
+            right = super().act(observation, action_mask, view)
+            return np.full_like(right, action_mask.shape[1] - 1) if self.calls % 2 else right
+
+    demos = record_demonstrations(PickingEnv(32), Lazy(), 2048, seed=0)
+    nets = [network(), network()]
+    for net, teach_void in zip(nets, (True, False), strict=True):
+        warm_up(net, demos, replace(CONFIG, teach_void=teach_void))
+    assert mean_void(nets[0], demos) == pytest.approx(0.5, abs=0.1)
+    assert mean_void(nets[1], demos) < 0.1
+
+
+def test_steps_can_be_limited(demos: Demonstrations) -> None:
+    steps: list[WarmupProgress] = []
+    result = warm_up(network(), demos, replace(CONFIG, max_steps=40), progress=steps.append)
+    assert [s.step for s in steps] == list(range(1, 41)) and steps[-1].total_steps == 40
+    assert result.epochs == 2  # 29 or so steps in each
+
+
+def test_value_is_left_alone_without_weight(demos: Demonstrations) -> None:
+    net = network("flat")
+    before = [p.clone() for p in net.value_body.parameters()]  # type: ignore[union-attr]
+    warm_up(net, demos, replace(CONFIG, value_coef=0.0))
+    assert float(net.value_head.std) == 1.0
+    assert all(torch.equal(a, b) for a, b in zip(before, net.value_body.parameters(), strict=True))  # type: ignore[union-attr]
+
+
 def test_fits_the_value_in_the_units_of_the_returns() -> None:
     env = PickingEnv(32)
     demos = record_demonstrations(env, PickingTeacher(), 2048)

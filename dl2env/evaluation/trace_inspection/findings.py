@@ -35,7 +35,8 @@ CHECKS: Mapping[str, tuple[str, str]] = {
     "encoding": ("text, quotes, or a file that ends early", r"Latin-1|quote|cut|file ends|blank line|time zone"),
     "missing": (
         "values missing or unreadable, times included",
-        r"\bmissing\b|is unknown$|not a time|not a number|no .* (start|end) time|lacks|no row in|names its GPUs|cells?\b",
+        r"\bmissing\b|is unknown$|not a time|not a number|no .* (start|end) time|lacks|no row in|names its GPUs|"
+        r"cells?\b",
     ),
     "impossible": (
         "impossible values and times",

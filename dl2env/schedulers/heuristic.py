@@ -175,6 +175,7 @@ class Heuristic(SeesAllJobs):
     """
 
     name = "heuristic"
+    deterministic = True  # rules that draw, draw by seed, workload and decision
     code: int
 
     def __init__(self, *params: float) -> None:

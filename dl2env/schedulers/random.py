@@ -45,7 +45,6 @@ class RandomScheduler(Heuristic):
 
     name = "random"
     code = RANDOM
-    deterministic = True  # its draws depend on nothing but seed, workload and decision
 
     def __init__(self, seed: int = 0) -> None:
         checked_option("random", "seed", seed, 0, 2**53 - 1)

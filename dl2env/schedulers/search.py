@@ -59,6 +59,8 @@ class SearchScheduler(SeesAllJobs):
     """
 
     name = "search"
+    is_oracle = True
+    deterministic = True
 
     def __init__(self, num_variants: int = 12, spread: float = 1.0, horizon: int = 1000, seed: int = 0) -> None:
         checked_option("search", "num_variants", num_variants, 0, 10_000)

@@ -39,6 +39,7 @@ class SrptScheduler(Heuristic):
     """
 
     code = SRPT
+    is_oracle = True
 
     def __init__(self, speed_share: float = DEFAULT_SPEED_SHARE) -> None:
         super().__init__(checked_share("srpt", speed_share))

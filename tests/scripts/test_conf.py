@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from agents.networks import NetworkConfig
 from agents.settings import (
+    DL2Settings,
     EvaluationSettings,
     FineTuningSettings,
     RunSettings,
@@ -19,6 +21,7 @@ from agents.settings import (
     read_settings,
 )
 from agents.world_keys import WORLD_GROUPS
+from dl2env.config import DynamicsConfig
 from dl2env.config_dict import config_to_dict
 from dl2env.errors import Dl2EnvError
 from dl2env.scenarios import get_scenario, list_scenarios
@@ -35,6 +38,7 @@ NEEDED = {
 }
 GROUPS = {
     "agent": NetworkConfig,
+    "dl2": DL2Settings,
     "evaluation": EvaluationSettings,
     "ppo": FineTuningSettings,
     "scenario": ScenarioSettings,
@@ -55,7 +59,7 @@ def value_at(values: Any, key: str) -> Any:
 
 
 def test_all_choices_are_found() -> None:
-    assert {group for group, _ in CHOICES} == {*GROUPS, "workload", "speed", "env", "experiment"}
+    assert {group for group, _ in CHOICES} == {*GROUPS, "workload", "speed", "env", "algorithm", "experiment"}
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
@@ -66,7 +70,7 @@ def test_choice_is_built(group: str, name: str) -> None:
     world = config_to_dict(build_scenario(settings).config)
     built = dataclasses.asdict(settings)
     for key in dotted_keys(said):
-        if group == "experiment":
+        if group in ("algorithm", "experiment"):
             has = value_at(world if key.startswith("workload.") else built, key)
         elif group == "env":
             has = value_at(world, key)
@@ -140,6 +144,65 @@ def test_values_of_an_experiment_give_way_to_the_command_line() -> None:
     assert (settings.name, settings.ppo.num_envs) == ("smoke", 5)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "learner", "observation", "progress"),
+    [
+        ("ppo", "ppo", "native", 0.0),
+        ("a2c", "ppo", "native", 0.0),
+        ("dl2", "dl2", "paper", 1.0),
+        ("dl2_released", "dl2", "released", 1.0),
+    ],
+)
+def test_an_algorithm_brings_what_belongs_to_it(
+    algorithm: str, learner: str, observation: str, progress: float
+) -> None:
+    settings = read_settings(composed(f"algorithm={algorithm}"))
+    assert (settings.algorithm, settings.agent.observation) == (learner, observation)
+    assert settings.fine_tuning is getattr(settings, learner)
+    assert build_scenario(settings).config.reward.progress == progress
+
+
+def test_released_algorithm_has_the_released_rules() -> None:
+    settings = read_settings(composed("algorithm=dl2_released"))
+    released = DynamicsConfig.faithful(scaling_cost="none")
+    dynamics = build_scenario(settings).config.dynamics
+    for name in (
+        "placement",
+        "scaling_cost",
+        "initial_bundle",
+        "mask_resources",
+        "window_skips_capped",
+        "auto_advance",
+        "load_by_sum",
+    ):
+        assert getattr(dynamics, name) == getattr(released, name), name
+    assert (settings.dl2.interval_gamma, settings.dl2.sampling) == (0.0, "prioritized")
+    assert not settings.warmup.teach_void
+
+
+def test_groups_on_the_command_line_win_over_the_algorithm() -> None:
+    settings = read_settings(composed("algorithm=dl2", "env=jct_reward", "agent=equivariant", "warmup.teacher=srtf"))
+    assert (settings.algorithm, settings.agent.kind, settings.warmup.teacher) == ("dl2", "equivariant", "srtf")
+    assert build_scenario(settings).config.reward.jct == 1.0
+    without = read_settings(composed("algorithm=dl2", "experiment=warmup_only"))
+    assert not without.fine_tuning.enabled
+
+
+def documented_overrides() -> list[list[str]]:
+    """The overrides of the ablation table in docs/training.md, one list per cell."""
+    page = (CONF.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- ablations -->")[2].partition("<!-- end -->")[0]
+    cells = [cell for line in table.splitlines() for cell in re.findall(r"`([^`]*=[^`]*)`", line)]
+    return [cell.split() for cell in cells]
+
+
+@pytest.mark.parametrize("overrides", documented_overrides(), ids=" ".join)
+def test_documented_ablations_compose(overrides: list[str]) -> None:
+    base, changed = (read_settings(composed("algorithm=dl2", *more)) for more in ((), overrides))
+    assert changed != base
+    build_scenario(changed)
+
+
 def test_trace_is_named_after_its_file() -> None:
     settings = read_settings(composed("workload=philly", "workload.path=some/where/jobs.csv"))
     assert settings.overrides["workload.trace.path"] == "some/where/jobs.csv"
@@ -168,6 +231,11 @@ def test_reward_is_no_part_of_the_worlds_name() -> None:
         ({"warmup": {"enabled": False}, "ppo": {"enabled": False}}, "nothing to train"),
         ({"evaluation": {"baselines": ["drf", "drf"]}}, "names a scheduler twice"),
         ({"evaluation": {"num_workloads": 0}}, r"evaluation\.num_workloads=0"),
+        ({"algorithm": "sarsa"}, "algorithm='sarsa' is unknown; choose one of: ppo, dl2"),
+        ({"dl2": {"num_envs": 0}}, r"dl2\.num_envs=0 must be at least 1"),
+        ({"algorithm": "dl2", "warmup": {"enabled": False}, "dl2": {"enabled": False}}, r"dl2\.enabled are both false"),
+        ({"warmup": {"loss": "hinge"}}, r"warmup\.loss='hinge' is unknown"),
+        ({"warmup": {"max_steps": 0}}, r"warmup\.max_steps=0 must be at least 1"),
         ({"overrides": {}}, "overrides: unknown key"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": True}, "seed: expected int"),

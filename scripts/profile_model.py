@@ -12,6 +12,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from agents.profiling.optimizers import OPTIMIZERS
 from agents.profiling.record import JobOptions, check_output, format_record, job_type_of, write_catalogue
@@ -24,8 +25,15 @@ from dl2env.resources import data_path
 from dl2env.speed.parameters import ARCHITECTURES
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see python scripts/profile_model.py --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="package.module:factory, file.py:factory or file.py")
     parser.add_argument("--output", type=Path, help="catalogue to write, a .toml file")
     parser.add_argument("--append", action="store_true", help="add the record to the catalogue")

@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from dl2env.errors import ConfigError
+
 _LOOKUPS = {function: inspect.signature(function) for function in (F.embedding, F.embedding_bag)}
 
 
@@ -112,11 +114,20 @@ def touched_rows(num_rows: int, indices: list[torch.Tensor], real: Mapping[int, 
         num_rows: Size of the table.
         indices: Index tensors, fake or real.
         real: Input tensor with values by the storage of the fake one that stood for it.
+
+    Raises:
+        ConfigError: A known index is no row of the table.
     """
     values = [_with_values(index, real) for index in indices]
     known = [value for value in values if value is not None]
     if len(known) == len(values):
-        return int(torch.unique(torch.cat([value.reshape(-1).cpu() for value in known])).numel()), True
+        rows = torch.unique(torch.cat([value.reshape(-1).cpu() for value in known]))
+        if rows.numel() and not 0 <= int(rows[0]) <= int(rows[-1]) < num_rows:
+            raise ConfigError(
+                f"the batch looks up rows {int(rows[0])} to {int(rows[-1])} of an embedding table of {num_rows} rows, "
+                "counted from 0; mend the batch or enlarge the table"
+            )
+        return int(rows.numel()), True
     return min(num_rows, sum(index.numel() for index in indices)), False
 
 

@@ -92,6 +92,10 @@ class _Run:
         self.fake = FakeTensorMode(allow_non_fake_inputs=True) if self.settings.execution == "fake" else None
         self.weight_type, self.mixed_type = PRECISIONS[self.settings.precision]
         self.loss: Callable[..., torch.Tensor] = self.step.loss or default_loss
+        if isinstance(self.loss, nn.Module) and any(p.requires_grad for p in self.loss.parameters()):
+            raise ConfigError(
+                "the loss has trainable parameters, which would not be counted; make it part of the module"
+            )
         self.module = self._copy_of_module().train()
         self.parameters = {
             name: parameter for name, parameter in self.module.named_parameters() if parameter.requires_grad
@@ -139,6 +143,8 @@ class _Run:
     def _copy_of_module(self) -> nn.Module:
         # torch.compile wraps a module; it is counted as it was before.
         original, memo = getattr(self.step.module, "_orig_mod", self.step.module), {}
+        if any(isinstance(part, torch.jit.ScriptModule) for part in original.modules()):
+            raise ConfigError("the module is a TorchScript program; give it as it was before torch.jit.script or trace")
         tensors = [*original.parameters(), *original.buffers()]
         for tensor in tensors:
             if nn.parameter.is_lazy(tensor):
@@ -159,7 +165,8 @@ class _Run:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if self.fake is None:
-            return leaf.detach().to(self.weight_type) if leaf.is_floating_point() else leaf.clone()
+            copied = leaf.detach().clone()  # the module may change its input in place
+            return copied.to(self.weight_type) if leaf.is_floating_point() else copied
         fake = self._fake_like(leaf)
         self.real_inputs[int(fake.untyped_storage()._cdata)] = leaf
         return fake
@@ -200,14 +207,14 @@ class _Run:
                 else:
                     inputs = self.inputs if isinstance(self.inputs, (tuple, list)) else (self.inputs,)
                     output = self.module(*inputs)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             raise ConfigError(f"the module does not run on the batch ({_one_line(error)}); {self._cure()}") from error
         try:
             with self._conditions():
                 loss = self.loss(output) if self.step.target is None else self.loss(output, self.target)
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"the loss does not run on the output ({_one_line(error)}); {self._cure()}") from error
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__

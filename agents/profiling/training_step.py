@@ -59,6 +59,11 @@ def default_loss(output: Any, target: Any = None) -> torch.Tensor:
             )
         return output.reshape(())
     if isinstance(target, torch.Tensor) and not target.is_floating_point() and output.shape[:-1] == target.shape:
+        if output.shape[-1] == 1:
+            raise ConfigError(
+                f"output {tuple(output.shape)} has one class only, which cross-entropy cannot tell from others; give a "
+                "function loss(output, target), such as binary cross-entropy"
+            )
         return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
     if isinstance(target, torch.Tensor) and target.is_floating_point() and output.shape == target.shape:
         return F.mse_loss(output, target)
@@ -95,7 +100,7 @@ def load_training_step(path: str, batch_size: int | None = None) -> TrainingStep
             arguments["batch_size"] = batch_size
         try:
             made = factory(**arguments)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             raise ConfigError(f"{path}: the factory fails ({_short(error)}); call it by hand to mend it") from error
     return _as_step(path, made)
 
@@ -161,7 +166,7 @@ def _factory(path: str) -> Callable[..., Any]:
             raise ConfigError(f"{path}: no import path; write package.module:factory or file.py:factory")
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises, or a command line it reads
             raise ConfigError(
                 f"{path}: cannot be imported ({_short(error)}); write package.module:factory, importable from the "
                 "working directory"
@@ -188,7 +193,7 @@ def _module_of_file(path: str, file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look a class's module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if previous is None:
             del sys.modules[name]
         else:

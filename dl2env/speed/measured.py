@@ -32,6 +32,8 @@ MISSING, MEASURED, INTERPOLATED, EXTRAPOLATED = range(4)
 FAILED_BELOW = 1e-6
 """Samples/s below which a run counts as failed: the published tables store failures as zero."""
 
+_LARGEST = 1e15  # samples/s; more comes from a damaged file
+
 RELEASED_TYPES = ("resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-text", "dssm", "wlm")
 """Models of the released simulator in the order of its type numbers, from 1."""
 
@@ -72,7 +74,7 @@ def read_speed_table(path: str | Path) -> dict[str, TypeTable]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a speed table") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid JSON ({error}); mend the file") from error
     if isinstance(content, dict) and content.get("schema") == SCHEMA:
         return _read_own(path, content)
@@ -90,6 +92,9 @@ def _read_own(path: Path, content: dict[str, Any]) -> dict[str, TypeTable]:
         if not isinstance(entry, dict) or "speed" not in entry:
             raise ConfigError(f"{path}: types.{name}.speed is missing; add [[samples/s by workers], ... by PSs]")
         speed = _matrix(path, f"types.{name}.speed", entry["speed"])
+        if (speed < 0).any():
+            w, p = np.argwhere(speed < 0)[0]
+            raise ConfigError(f"{path}: types.{name}.speed[{p}][{w}]={speed[w, p]:g} must not be negative; mend it")
         given = np.isfinite(speed)
         if "measured" in entry:
             flags = _matrix(path, f"types.{name}.measured", entry["measured"])
@@ -126,8 +131,10 @@ def _matrix(path: Path, where: str, rows: Any) -> NDArray[np.float64]:
         raise ConfigError(f"{path}: {where}: rows differ in length; fill gaps with null")
     for p, row in enumerate(rows):
         for w, value in enumerate(row):
-            if value is not None and (not isinstance(value, (int, float)) or not np.isfinite(value)):
-                raise ConfigError(f"{path}: {where}[{p}][{w}]={value!r} must be a finite number or null")
+            if value is not None and (not isinstance(value, (int, float)) or not abs(value) <= _LARGEST):
+                raise ConfigError(
+                    f"{path}: {where}[{p}][{w}]={value!r:.40} must be a number of at most {_LARGEST:g} or null"
+                )
     return np.array([[np.nan if v is None else float(v) for v in row] for row in rows]).T
 
 

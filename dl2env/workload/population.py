@@ -119,9 +119,10 @@ class Population:
 
 @dataclass(frozen=True)
 class Variates:
-    """Random numbers behind a population: uniform (u_) in [0, 1) or standard normal (z_), (N,) each.
+    """Random numbers behind a population: (N,) each.
 
-    Two configurations given the same variates differ by their parameters only.
+    Those whose names start with u are uniform in [0, 1), the others standard normal. Two
+    configurations given the same variates differ by their parameters only.
     """
 
     u_class: FloatArray
@@ -142,12 +143,15 @@ def draw_variates(num_jobs: int, rng: np.random.Generator) -> Variates:
     """Draws what `shape_population` needs.
 
     Raises:
-        ConfigError: The number of jobs is not positive.
+        ConfigError: The number of jobs is not positive, or memory does not suffice.
     """
     if isinstance(num_jobs, bool) or not isinstance(num_jobs, (int, np.integer)) or num_jobs < 1:
         raise ConfigError(f"num_jobs={num_jobs!r} must be a whole number of at least 1")
     names = Variates.__dataclass_fields__
-    return Variates(**{n: rng.random(num_jobs) if n[0] == "u" else rng.standard_normal(num_jobs) for n in names})
+    try:
+        return Variates(**{n: rng.random(num_jobs) if n[0] == "u" else rng.standard_normal(num_jobs) for n in names})
+    except MemoryError as error:
+        raise ConfigError(f"num_jobs={num_jobs} needs more memory than there is; take fewer") from error
 
 
 def generate_population(config: PopulationConfig, num_jobs: int, rng: np.random.Generator) -> Population:

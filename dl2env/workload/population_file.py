@@ -41,6 +41,7 @@ OPTIONAL = ("dense_weight_bytes", "embedding_weight_bytes", "optimizer_slots")
 _AT_LEAST_1 = ("num_cnodes", "batch_size")
 _WHOLE = ("num_cnodes", "optimizer_slots")
 _LOCAL = ("1wng", "allreduce_local", "pearl")
+_EXTREME = 1e60  # sizes beyond it, or below its inverse, come from a wrong unit, and sums or ratios would overflow
 _CHUNK = 50_000  # rows whose text is held at a time
 
 
@@ -188,6 +189,10 @@ def _numbers(path: Path, lines: Sequence[int], column: str, cells: Sequence[str]
     checks = [
         (~np.isfinite(values), "must be finite; give the measured value or remove the row"),
         (values < least, f"must be at least {least:g}; mend it or remove the row"),
+        (
+            (values > _EXTREME) | ((values > 0) & (values < 1 / _EXTREME)),
+            f"is no sensible size, beyond {_EXTREME:g} or below {1 / _EXTREME:g}; check the unit",
+        ),
     ]
     if column in _WHOLE:
         checks.append((values != np.floor(values), "must be a whole number; mend it"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dl2env.errors import ConfigError
+from dl2env.evaluation.speed_validation.folds import configuration_folds
 from dl2env.evaluation.speed_validation.readers import read_application, read_applications, read_ps_tables
 from dl2env.evaluation.speed_validation.steps import repeat_error
 from dl2env.workload.job_types import load_job_types
@@ -61,6 +62,8 @@ def test_folders_below_traces(tmp_path: Path) -> None:
         ("placement,local_bsz,step_time\n1,32,0.5\n1,32,-0.5\n", ["line 3", "step_time='-0.5'", "positive"]),
         ("placement,local_bsz,step_time\n1,32,0\n", ["line 2", "step_time"]),
         ("placement,local_bsz,step_time\n1,32,nan\n", ["line 2", "step_time"]),
+        ("placement,local_bsz,step_time\n1,32,1e300\n", ["line 2", "step_time='1e300'", "unit"]),
+        ("placement,local_bsz,step_time\n1,1e-300,1\n", ["line 2", "local_bsz='1e-300'", "unit"]),
         ("placement,local_bsz,step_time\n1,many,1\n", ["line 2", "local_bsz='many'"]),
         ("placement,local_bsz,step_time\n1,32\n", ["line 2", "2 values for 3 columns"]),
         ("placement,local_bsz,step_time\n10,32,1\n", ["line 2", "placement='10'"]),
@@ -77,7 +80,11 @@ def test_wrong_placements(tmp_path: Path, text: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("row", "words"),
-    [("4,3,8,1.0", ["num_nodes=4", "num_replicas=3"]), ("1.5,3,8,1.0", ["num_nodes='1.5'", "whole"])],
+    [
+        ("4,3,8,1.0", ["num_nodes=4", "num_replicas=3"]),
+        ("1.5,3,8,1.0", ["num_nodes='1.5'", "whole"]),
+        ("1000000,1000000,8,1.0", ["num_nodes=1000000", "100,000"]),
+    ],
 )
 def test_wrong_scalability(tmp_path: Path, row: str, words: list[str]) -> None:
     folder = write_application(tmp_path / "app", None, f"num_nodes,num_replicas,local_bsz,step_time\n{row}\n")
@@ -143,3 +150,28 @@ def test_group_labels_of_cells(tmp_path: Path) -> None:
     (steps,) = read_ps_tables(tmp_path / "t.json", load_job_types("dl2"))
     assert steps.groups() == ["2-6 tasks", "7-12 tasks", "13-18 tasks", "over 18 tasks"]
     assert set(steps.num_tasks[steps.group == "13-18 tasks"]) == {13, 14, 15, 16, 17, 18}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("-1.0", "must not be negative"), ("1e300", "at most 1e"), ("9" * 400, "at most 1e")]
+)
+def test_impossible_speeds(tmp_path: Path, value: str, words: str) -> None:
+    path = tmp_path / "table.json"
+    text = ps_table(tmp_path / "whole.json", [[1.25, 2.0]]).read_text()
+    path.write_text(text.replace("1.25", value))
+    with pytest.raises(ConfigError, match=words) as error:
+        read_ps_tables(path, load_job_types("dl2"))
+    assert "speed[0][0]" in str(error.value) and len(str(error.value)) < 300
+
+
+def test_nested_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="not valid JSON"):
+        read_ps_tables(path, load_job_types("dl2"))
+
+
+def test_one_configuration_cannot_be_left_out(tmp_path: Path) -> None:
+    steps = read_application(write_application(tmp_path / "app", "placement,local_bsz,step_time\n1,32,1\n", None))
+    with pytest.raises(ConfigError, match="one configuration only"):
+        configuration_folds(steps, 10, np.random.default_rng(0))

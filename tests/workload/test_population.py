@@ -266,3 +266,8 @@ def test_a_million_jobs_take_seconds() -> None:
     start = time.perf_counter()
     make(num_jobs=1_000_000).figures(BASE)
     assert time.perf_counter() - start < 10
+
+
+def test_more_jobs_than_memory_holds() -> None:
+    with pytest.raises(ConfigError, match="num_jobs=1000000000000000 needs more memory"):
+        draw_variates(10**15, np.random.default_rng(0))

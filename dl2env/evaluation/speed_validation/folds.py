@@ -21,6 +21,10 @@ def configuration_folds(steps: MeasuredSteps, num_folds: int, rng: np.random.Gen
         ConfigError: There are fewer configurations than folds.
     """
     names, index = np.unique(steps.configuration, return_inverse=True)
+    if len(names) < 2:
+        raise ConfigError(
+            f"{steps.name!r} was measured in one configuration only, nothing can be left out; add others or remove it"
+        )
     if not 2 <= num_folds <= len(names):
         raise ConfigError(
             f"folds={num_folds}: {steps.name!r} has {len(names)} configurations; take 2 to {len(names)} folds"

@@ -31,6 +31,9 @@ _COLUMNS = {
 TASK_BANDS = (6, 12, 18)
 """Upper ends of the groups of (worker, PS) cells by number of tasks; the last group is open."""
 
+_EXTREME = 1e9  # larger values, or smaller ones than its inverse, come from a wrong unit or a damaged file
+_MOST_SERVERS = 100_000
+
 Placement = tuple[int, ...]
 
 
@@ -130,6 +133,8 @@ def _number(where: str, name: str, text: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise ConfigError(f"{where}: {name}={text!r} must be a positive number; mend or remove the row")
+    if not 1 / _EXTREME <= value <= _EXTREME:
+        raise ConfigError(f"{where}: {name}={text!r} is no sensible size; check its unit, mend or remove the row")
     return value
 
 
@@ -151,6 +156,8 @@ def _spread(where: str, row: Mapping[str, str]) -> Placement:
     servers, replicas = (_count(where, name, row[name]) for name in ("num_nodes", "num_replicas"))
     if servers > replicas:
         raise ConfigError(f"{where}: num_nodes={servers} is more than num_replicas={replicas}; mend or remove the row")
+    if servers > _MOST_SERVERS:
+        raise ConfigError(f"{where}: num_nodes={servers} is more than {_MOST_SERVERS:,}; mend or remove the row")
     each, more = divmod(replicas, servers)
     return (each + 1,) * more + (each,) * (servers - more)
 

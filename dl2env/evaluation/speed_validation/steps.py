@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+StringArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]  # of np.str_, which Sphinx takes for a reference
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class MeasuredSteps:
     ps: FloatArray
     batch: FloatArray
     step_s: FloatArray
-    configuration: NDArray[np.str_]
-    group: NDArray[np.str_]
+    configuration: StringArray
+    group: StringArray
     num_failed: int = 0
 
     @property

@@ -16,7 +16,14 @@ PLANNED = (
     LAS,
     TIRESIAS_2DAS,
     TIRESIAS_GITTINS,
-) = range(FIRST_PLANNED, FIRST_PLANNED + 7)
+    MAXMIN,
+    THEMIS,
+    GAVEL_MAXMIN,
+    GAVEL_MAKESPAN,
+    POLLUX,
+    ELASTICFLOW,
+    AFS,
+) = range(FIRST_PLANNED, FIRST_PLANNED + 14)
 
 FIRST_SHARED = 100
 """From here on a key may change with any placement, so every decision looks at every job."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dl2env.jit import inline_kernel, kernel
 from dl2env.schedulers.codes import FIRST_SHARED
+from dl2env.schedulers.heap import rise, sink
 from dl2env.schedulers.rules import plan, prepare, score_keyed, score_shared
 from dl2env.sim.decisions import EXHAUSTED, FAILED, is_legal, place
 from dl2env.sim.dynamics import advance
@@ -75,40 +76,6 @@ def _legal_kinds(state, b, i):
 
 
 @inline_kernel
-def _precedes(candidates, i, j):
-    """Whether job i is served before job j."""
-    return candidates[i].key > candidates[j].key or (candidates[i].key == candidates[j].key and i < j)
-
-
-@inline_kernel
-def _sink(heap, size, candidates, i):
-    """Puts job i in the place of the heap's root and lets it sink."""
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and _precedes(candidates, heap[child + 1], heap[child]):
-            child += 1
-        if not _precedes(candidates, heap[child], i):
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = i
-
-
-@inline_kernel
-def _rise(heap, size, candidates, i):
-    """Adds job i to a heap of the given size."""
-    at = size
-    while at > 0:
-        parent = (at - 1) // 2
-        if not _precedes(candidates, i, heap[parent]):
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = i
-
-
-@inline_kernel
 def _serve(state, b, i, candidate):
     """Places the candidate's task; returns the outcome of `place`."""
     env = state.env[b]
@@ -154,14 +121,14 @@ def _serve_keyed(state, b, code, params, scratch):
         candidate.version = env.num_decisions if is_volatile or server >= 0 else num_exhausted
         if is_new:
             if kind >= 0:
-                _rise(heap, size, candidates, i)
+                rise(heap, size, candidates, i)
                 size += 1
         elif kind >= 0:
-            _sink(heap, size, candidates, i)
+            sink(heap, size, candidates, i)
         else:
             size -= 1
             if size > 0:
-                _sink(heap, size, candidates, heap[size])
+                sink(heap, size, candidates, heap[size])
 
 
 @kernel

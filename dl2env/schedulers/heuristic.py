@@ -17,7 +17,7 @@ from dl2env.sim.placement import BUNDLE, PS, WORKER
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
 
-NUM_PARAMS = 4
+NUM_PARAMS = 5
 NUM_LEVELS = 32
 """Levels of attained service that a plan may tell apart."""
 
@@ -31,35 +31,68 @@ CANDIDATE_DTYPE = np.dtype(
         ("legal", np.int8),  # bit k: tasks of kind k are legal
         ("workers", np.int16),  # of a planned rule: wanted numbers
         ("ps", np.int16),
-        ("gpu_kind", np.int16),  # of a planned rule: only servers of this GPU kind, -1: any
+        ("gpu_kind", np.int16),  # of a planned rule: workers on this GPU kind only, -1: any
+        ("step", np.int16),  # of a plan that grows jobs step by step: how far this one has come
     ],
     align=True,
 )
 
 
+STEP_DTYPE = np.dtype(
+    [
+        ("speed", np.float64),  # estimated isolated samples/s
+        ("share", np.float64),  # dominant share of the cluster
+        ("workers", np.int16),
+        ("ps", np.int16),
+    ],
+    align=True,
+)
+"""An allocation that a plan considers for a job of some type."""
+
+
 class Scratch(NamedTuple):
-    """Room for kernels that serve one environment after the other. N: jobs of the longest episode, T: job types."""
+    """Room for kernels that serve one environment after the other.
+
+    N: jobs of the longest episode, T: job types, C: cells of the estimate of a type, G: GPU kinds.
+    """
 
     candidates: NDArray[np.void]  # (N,) CANDIDATE_DTYPE, by job
     heap: NDArray[np.int32]  # (N,) jobs, a binary heap by key
     values: NDArray[np.float64]  # (N,) for plans to work in
     levels: NDArray[np.float64]  # (NUM_LEVELS, 4) for plans that group jobs by the service they have attained
     requests: NDArray[np.int16]  # (T, 2) workers and PSs that jobs of a type ask for
+    cells: NDArray[np.void]  # (C,) STEP_DTYPE, for `write_steps` to work in
+    steps: NDArray[np.void]  # (T, C + 1) STEP_DTYPE: allocations by which jobs of a type grow, see `growth`
+    num_steps: NDArray[np.int16]  # (T,) how many, the first not counted; -1: not worked out yet
+    rates: NDArray[np.float64]  # (T, G, 4) what a gang of a type is on a GPU kind, see `gavel`
+    kinds: NDArray[np.float64]  # (G, 6) state of the GPU kinds, see `gavel`
+    fractions: NDArray[np.float64]  # (2, N, G) shares of time on GPU kinds
     shared: NDArray[np.float64]  # (8,) what `prepare` finds out for `score_shared`
     terms: NDArray[np.float64]  # (4,) reward terms, of no interest here
 
     @classmethod
-    def of(cls, num_jobs: int, num_types: int) -> Scratch:
+    def of(cls, num_jobs: int, num_types: int = 0, num_cells: int = 0, num_kinds: int = 0) -> Scratch:
         """Room for episodes of up to `num_jobs` jobs of `num_types` types."""
         return cls(
-            np.zeros(num_jobs, CANDIDATE_DTYPE),
-            np.zeros(num_jobs, np.int32),
-            np.zeros(num_jobs),
-            np.zeros((NUM_LEVELS, 4)),
-            np.zeros((num_types, 2), np.int16),
-            np.zeros(8),
-            np.zeros(len(REWARD_TERMS)),
+            candidates=np.zeros(num_jobs, CANDIDATE_DTYPE),
+            heap=np.zeros(num_jobs, np.int32),
+            values=np.zeros(num_jobs),
+            levels=np.zeros((NUM_LEVELS, 4)),
+            requests=np.zeros((num_types, 2), np.int16),
+            cells=np.zeros(num_cells, STEP_DTYPE),
+            steps=np.zeros((num_types, num_cells + 1), STEP_DTYPE),
+            num_steps=np.zeros(num_types, np.int16),
+            rates=np.zeros((num_types, num_kinds, 4)),
+            kinds=np.zeros((num_kinds, 6)),
+            fractions=np.zeros((2, num_jobs, num_kinds)),
+            shared=np.zeros(8),
+            terms=np.zeros(len(REWARD_TERMS)),
         )
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """Jobs, types, cells and GPU kinds there is room for."""
+        return len(self.heap), len(self.requests), len(self.cells), len(self.kinds)
 
 
 @inline_kernel
@@ -181,7 +214,7 @@ class Heuristic(SeesAllJobs):
     def __init__(self, *params: float) -> None:
         self.params = np.zeros(NUM_PARAMS)
         self.params[: len(params)] = params
-        self._scratch = Scratch.of(0, 0)
+        self._scratch = Scratch.of(0)
 
     def act(self, observation: Observation, action_mask: NDArray[np.bool_], view: ClusterView) -> NDArray[np.integer]:
         """Chooses one action per environment; see `Scheduler.act`."""
@@ -203,7 +236,9 @@ class Heuristic(SeesAllJobs):
         return simulator.run_intervals(run_intervals, num_intervals, self.code, self.params, self._room(simulator))
 
     def _room(self, simulator: ClusterSimulator) -> Scratch:
-        num_types = len(simulator.state.types)
-        if len(self._scratch.heap) < simulator.max_jobs or len(self._scratch.requests) < num_types:
-            self._scratch = Scratch.of(simulator.max_jobs, num_types)
+        num_types, num_kinds = simulator.state.compute_s.shape
+        _, _, num_workers, num_ps, _ = simulator.state.estimate.shape
+        needed = (simulator.max_jobs, num_types, num_workers * num_ps, num_kinds)
+        if any(have < need for have, need in zip(self._scratch.size, needed, strict=True)):
+            self._scratch = Scratch.of(*needed)
         return self._scratch

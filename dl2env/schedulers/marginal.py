@@ -147,13 +147,72 @@ def _net_gain(state, b, i, kind, weight):
 
 
 @inline_kernel
+def _can_take(state, b, i, kind, num_actions):
+    """Whether a job's caps and the free units of the cluster (of its server, where it may use one only) allow a block."""
+    job = state.jobs[b, i]
+    job_type = state.types[job.type]
+    if job.workers + (0 if kind == PS else num_actions) > job_type.max_workers:
+        return False
+    if job.ps + (0 if kind == WORKER else num_actions) > job_type.max_ps:
+        return False
+    cpus, gpus = action_demand(job_type, kind)
+    free_cpus = state.env[b].free_cpus
+    free_gpus = state.env[b].free_gpus
+    if is_single_server(job_type.architecture):
+        if job.num_entries == 0:
+            return False  # which server is not known before the first task
+        server = state.servers[b, state.entries[b, i, 0].server]
+        free_cpus = server.free_cpus
+        free_gpus = server.free_gpus
+    return free_cpus >= num_actions * cpus and free_gpus >= num_actions * gpus
+
+
+@inline_kernel
+def _gain_ahead(state, b, i, kind, weight, look_ahead):
+    """The largest net gain per action of 2, 4, ... actions of a kind that are taken together.
+
+    The tasks after the first are taken to meet, and to do to others, what the first one does on its server.
+    """
+    best = -math.inf
+    num_actions = 2
+    if look_ahead < 2 or not _can_take(state, b, i, kind, num_actions):
+        return best
+    rules = state.rules[0]
+    job = state.jobs[b, i]
+    job_type = state.types[job.type]
+    entries = state.entries[b, i]
+    single = is_single_server(job_type.architecture)
+    s = find_server_for_action(
+        state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
+    )
+    if s < 0:
+        return best
+    stretch = 1.0
+    loss = 0.0
+    if rules.link_sharing > 0.0 and not single:
+        stretch = _own_stretch(state, b, i, s)
+        loss = _loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
+    e = b % state.best_speed.shape[0]
+    while num_actions <= look_ahead and _can_take(state, b, i, kind, num_actions):
+        workers = job.workers + (0 if kind == PS else num_actions)
+        num_ps = job.ps + (0 if kind == WORKER else num_actions)
+        speed = estimated_speed(state.estimate[e, job.type], job_type, workers, num_ps, stretch)
+        gain = weight * (speed / state.best_speed[e, job.type] - job.relative_speed)
+        best = max(best, gain / num_actions - loss)
+        num_actions *= 2
+    return best
+
+
+@inline_kernel
 def score_marginal(state, b, i, legal, params):
     """The largest net gain.
 
-    `params`: exponent of the remaining time, whether gains are per dominant share, spread and seed of the weights.
+    `params`: exponent of the remaining time, whether gains are per dominant share, spread and seed of the weights, and
+    how many equal actions are considered at once, at most.
     """
     rules = state.rules[0]
     job = state.jobs[b, i]
+    job_type = state.types[job.type]
     left_s = remaining_seconds(job, state.best_speed[b % state.best_speed.shape[0], job.type])
     weight = max(left_s / rules.interval_s, 0.05) ** -params[0]
     if params[2] > 0.0:
@@ -165,8 +224,10 @@ def score_marginal(state, b, i, legal, params):
         if not has_kind(legal, kind):
             continue
         gain = _net_gain(state, b, i, kind, weight)
+        if job_type.max_ps == 0 or (job.workers > 0 and job.ps > 0):  # a pair that starts apart has its own rule
+            gain = max(gain, _gain_ahead(state, b, i, kind, weight, params[4]))
         if gain > 0.0 and params[1] != 0.0:
-            cpus, gpus = action_demand(state.types[job.type], kind)
+            cpus, gpus = action_demand(job_type, kind)
             gain /= max(cpus / max(rules.total_cpus, 1.0), gpus / max(rules.total_gpus, 1.0))
         if gain > best:
             best = gain
@@ -187,14 +248,26 @@ class MarginalGainScheduler(Heuristic):
         spread: Jobs' weights are multiplied by exp(U(-spread, spread)), drawn anew for every job and interval: variants
             to choose from for a search.
         seed: Seed of these draws.
+        look_ahead: Also consider 2, 4, ... actions of a kind at once, up to this many, and count the gain of one of
+            them. It gets jobs over places where the first further task does not pay and more of them do, such as an
+            all-reduce job's second worker.
     """
 
     code = MARGINAL
 
-    def __init__(self, exponent: float = 0.0, per_share: bool = True, spread: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        exponent: float = 0.0,
+        per_share: bool = True,
+        spread: float = 0.0,
+        seed: int = 0,
+        look_ahead: int = 1,
+    ) -> None:
         checked_option("marginal", "exponent", exponent, 0.0, math.inf)
         checked_option("marginal", "spread", spread, 0.0, 10.0)
         checked_option("marginal", "seed", seed, 0, 2**53 - 1)
+        checked_option("marginal", "look_ahead", look_ahead, 1, 64)
         parts = ["marginal", *([f"{exponent:g}"] if exponent else []), *([] if per_share else ["total"])]
+        parts += [f"ahead-{look_ahead:g}"] if look_ahead > 1 else []
         self.name = "-".join([*parts, *([f"spread-{spread:g}"] if spread else [])])
-        super().__init__(exponent, per_share, spread, seed)
+        super().__init__(exponent, per_share, spread, seed, look_ahead)

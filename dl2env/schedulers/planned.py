@@ -103,7 +103,8 @@ def score_planned(state, b, i, legal, scratch):
     """(key, kind, server) of the next task towards the wanted numbers: both roles, one worker, one PS.
 
     Where no server can hold both, a job gets one worker and one PS before more workers: without a PS it cannot train.
-    A job that cannot start for want of room for one role gets nothing: the other would only take room.
+    A job that cannot start for want of room for one role gets nothing: the other would only take room. A GPU kind
+    binds workers; PSs compute nothing.
     """
     job = state.jobs[b, i]
     candidate = scratch.candidates[i]
@@ -124,7 +125,7 @@ def score_planned(state, b, i, legal, scratch):
     elif can_add_ps and job.workers > 0:
         kind = PS
     server = -1
-    if kind >= 0 and candidate.gpu_kind >= 0:
+    if kind >= 0 and kind != PS and candidate.gpu_kind >= 0:
         cpus, gpus = action_demand(state.types[job.type], kind)
         server = _server_of_kind(state, b, candidate.gpu_kind, cpus, gpus)
         if server < 0:

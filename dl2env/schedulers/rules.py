@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dl2env.jit import inline_kernel
 from dl2env.schedulers import codes
+from dl2env.schedulers.afs import plan_afs
 from dl2env.schedulers.best_config import plan_best_config
 from dl2env.schedulers.drf import score_drf
 from dl2env.schedulers.easy import plan_easy
+from dl2env.schedulers.elasticflow import plan_elasticflow
 from dl2env.schedulers.fifo import score_fifo
+from dl2env.schedulers.gavel import plan_gavel
 from dl2env.schedulers.las import plan_las
 from dl2env.schedulers.marginal import score_marginal
+from dl2env.schedulers.maxmin import plan_maxmin
 from dl2env.schedulers.optimus import score_optimus
 from dl2env.schedulers.planned import score_planned
+from dl2env.schedulers.pollux import plan_pollux
 from dl2env.schedulers.random import score_random
 from dl2env.schedulers.random_rules import prepare_random_rules, prepare_released_rules, score_forced
 from dl2env.schedulers.sjf import plan_sjf
 from dl2env.schedulers.srpt import plan_srpt
 from dl2env.schedulers.srtf import score_srtf
 from dl2env.schedulers.tetris import prepare_tetris, score_tetris
+from dl2env.schedulers.themis import plan_themis
 from dl2env.schedulers.tiresias import plan_2das, plan_gittins
 
 
@@ -92,3 +98,15 @@ def plan(state, b, code, params, scratch):
         plan_2das(state, b, params, scratch)
     elif code == codes.TIRESIAS_GITTINS:
         plan_gittins(state, b, params, scratch)
+    elif code == codes.MAXMIN:
+        plan_maxmin(state, b, params, scratch)
+    elif code == codes.THEMIS:
+        plan_themis(state, b, params, scratch)
+    elif code in (codes.GAVEL_MAXMIN, codes.GAVEL_MAKESPAN):
+        plan_gavel(state, b, code, params, scratch)
+    elif code == codes.POLLUX:
+        plan_pollux(state, b, params, scratch)
+    elif code == codes.ELASTICFLOW:
+        plan_elasticflow(state, b, params, scratch)
+    elif code == codes.AFS:
+        plan_afs(state, b, params, scratch)

@@ -68,9 +68,7 @@ def plan_afs(state, b, params, scratch):
             if not _prefers(state, b, rivals[best], rivals[x], scratch):
                 best = x
         i = rivals[best]
-        moved, free_cpus, free_gpus = grow(
-            state, b, i, scratch.candidates[i].step + 1, free_cpus, free_gpus, scratch
-        )
+        moved, free_cpus, free_gpus = grow(state, b, i, scratch.candidates[i].step + 1, free_cpus, free_gpus, scratch)
         scratch.values[i] = _left_s(state, b, i, scratch)
         if not (moved and can_grow(state, b, i, scratch)):
             size -= 1
@@ -82,7 +80,7 @@ def plan_afs(state, b, params, scratch):
 
 
 class AfsScheduler(Heuristic):
-    """Shares that grow where they shorten the mean completion time: shorter jobs first, unless longer ones use them better.
+    """Shares grow where they shorten the mean completion time: shorter jobs first, unless longer ones use them better.
 
     Source: Hwang et al., NSDI 2021, the algorithm AFS-L as we understand it. Of two jobs the one with less remaining
     time under its present share gets the next GPU, unless the other gains more by it: (p'_l - p_l) / p'_l of the longer

@@ -52,10 +52,10 @@ def plan_elasticflow(state, b, params, scratch):
 
 
 class ElasticFlowScheduler(Heuristic):
-    """First to each job the least that meets its deadline, in the order of deadlines, then the largest marginal return.
+    """First to each job the least that meets its deadline, the earliest deadline first, then the largest return.
 
-    Source: Gu et al., ASPLOS 2023: a job's minimum satisfactory share is the smallest allocation with which it makes its
-    deadline; what is left goes, unit by unit, where the marginal return is largest.
+    Source: Gu et al., ASPLOS 2023: a job's minimum satisfactory share is the smallest allocation with which it makes
+    its deadline; what is left goes, unit by unit, where the marginal return is largest.
 
     Here jobs have no deadlines. Each is given one: its arrival plus `factor` times the time that its whole work takes
     at its best isolated speed. In each interval:
@@ -71,7 +71,9 @@ class ElasticFlowScheduler(Heuristic):
     safe; the least share then grows with each interval.
 
     Args:
-        factor: Deadlines in units of the ideal time; at least 1.
+        factor: Deadlines in units of the ideal time; at least 1. The default is the best of 1, 1.5, 2, 3, 4, 6, 8 and
+            16 by mean JCT on 32 validation workloads each of `dl2-small-v1`, `dl2-large-v1`, `testbed-v1`,
+            `saturated-12-v1` and `pai-models-v1`; all are within 2 % of each other.
     """
 
     code = ELASTICFLOW

@@ -28,7 +28,9 @@ _SAME_SLOPE = 1.0 - 1e-9
 def given_counts(state, t):
     """(workers, PSs) that a job of a type gets at an interval's start."""
     job_type = state.types[t]
-    if not state.rules[0].initial_bundle or (job_type.max_ps > 0 and not shares_server(state.classes[t], state.demands)):
+    if not state.rules[0].initial_bundle or (
+        job_type.max_ps > 0 and not shares_server(state.classes[t], state.demands)
+    ):
         return 0, 0
     return 1, min(1, job_type.max_ps)
 
@@ -171,7 +173,7 @@ def grow(state, b, i, target, free_cpus, free_gpus, scratch):
 
 @inline_kernel
 def gain_per_share(state, b, i, scratch):
-    """Seconds per sample that the next step of job i saves, per dominant share; infinite for a job that stands still."""
+    """Seconds per sample that the next step of job i saves, per dominant share; infinite for one that stands still."""
     t = state.jobs[b, i].type
     here = scratch.steps[t, scratch.candidates[i].step]
     there = scratch.steps[t, scratch.candidates[i].step + 1]

@@ -64,9 +64,10 @@ class Scratch(NamedTuple):
     cells: NDArray[np.void]  # (C,) STEP_DTYPE, for `write_steps` to work in
     steps: NDArray[np.void]  # (T, C + 1) STEP_DTYPE: allocations by which jobs of a type grow, see `growth`
     num_steps: NDArray[np.int16]  # (T,) how many, the first not counted; -1: not worked out yet
-    rates: NDArray[np.float64]  # (T, G, 4) what a gang of a type is on a GPU kind, see `gavel`
-    kinds: NDArray[np.float64]  # (G, 6) state of the GPU kinds, see `gavel`
-    fractions: NDArray[np.float64]  # (2, N, G) shares of time on GPU kinds
+    rates: NDArray[np.float64]  # (T, G, 4) what a gang of a type is on a GPU kind, see `gavel_program`
+    kinds: NDArray[np.float64]  # (G, 5) state of the GPU kinds
+    program: NDArray[np.float64]  # (3, max(G + 1, 3), G + 2) a linear program
+    fractions: NDArray[np.float64]  # (G + 3, N, G) shares of time on GPU kinds, and candidates for them
     shared: NDArray[np.float64]  # (8,) what `prepare` finds out for `score_shared`
     terms: NDArray[np.float64]  # (4,) reward terms, of no interest here
 
@@ -83,8 +84,9 @@ class Scratch(NamedTuple):
             steps=np.zeros((num_types, num_cells + 1), STEP_DTYPE),
             num_steps=np.zeros(num_types, np.int16),
             rates=np.zeros((num_types, num_kinds, 4)),
-            kinds=np.zeros((num_kinds, 6)),
-            fractions=np.zeros((2, num_jobs, num_kinds)),
+            kinds=np.zeros((num_kinds, 5)),
+            program=np.zeros((3, max(num_kinds + 1, 3), num_kinds + 2)),
+            fractions=np.zeros((num_kinds + 3, num_jobs, num_kinds)),
             shared=np.zeros(8),
             terms=np.zeros(len(REWARD_TERMS)),
         )

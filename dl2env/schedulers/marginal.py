@@ -148,7 +148,7 @@ def _net_gain(state, b, i, kind, weight):
 
 @inline_kernel
 def _can_take(state, b, i, kind, num_actions):
-    """Whether a job's caps and the free units of the cluster (of its server, where it may use one only) allow a block."""
+    """Whether a job's caps and the free units (of its server, where it may use one only) allow several actions."""
     job = state.jobs[b, i]
     job_type = state.types[job.type]
     if job.workers + (0 if kind == PS else num_actions) > job_type.max_workers:

@@ -79,10 +79,10 @@ def plan_maxmin(state, b, params, scratch):
 class MaxMinScheduler(Heuristic):
     """Max-min fair shares of the cluster: no job can have more unless one with no more than that has less.
 
-    Source: the textbook water-filling (Bertsekas and Gallager, Data Networks, section 6.5.2). Each job has a demand: the
-    smallest gang that reaches `speed_share` of its type's best isolated speed. All jobs are filled from the bottom up,
-    each time the one that has least, one worker and its part of the request's parameter servers at a time, until it has
-    its demand or the next portion does not fit. Jobs that want little get all of it; the rest is for the others.
+    Source: the textbook water-filling (Bertsekas and Gallager, Data Networks, section 6.5.2). Each job has a demand:
+    the smallest gang that reaches `speed_share` of its type's best isolated speed. All jobs are filled from the bottom
+    up, each time the one that has least, one worker and its part of the request's parameter servers at a time, until it
+    has its demand or the next portion does not fit. Jobs that want little get all of it; the rest is for the others.
 
     How it differs from `drf`: DRF in this project grows every job to the caps of its type, at one PS per worker. Here a
     job stops at a demand, in the proportions of its request, so that a cluster may stay partly idle. And the plan is

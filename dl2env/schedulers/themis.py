@@ -16,7 +16,7 @@ def _left_samples(job):
 
 @inline_kernel
 def finish_time_ratio(state, b, i, step, scratch):
-    """rho of job i at one of its steps: time in the system when it finishes, over its time alone in a fair share.
+    """Ratio (rho) of job i at a step: its time in the system when it finishes, over its time alone in a fair share.
 
     `scratch.values` holds the latter.
     """

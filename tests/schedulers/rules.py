@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.schedulers.base import ClusterView
+from dl2env.speed.parameters import SINGLE_SERVER
 
 WORKER, PS, BUNDLE = range(3)
 Candidates = dict[int, float]
@@ -31,6 +32,7 @@ class Job:
     left_s: float
     speeds: NDArray[np.float64]  # (W + 2, P + 2) estimated isolated samples/s
     fits_pair: bool  # some server of the empty cluster holds a worker and a PS
+    room: tuple[int, int] = (0, 0)  # free CPUs and GPUs that more of its tasks could take
 
     @property
     def uses_ps(self) -> bool:
@@ -93,8 +95,20 @@ class Cluster:
                     / float(speeds[: types[t]["max_workers"] + 1, : types[t]["max_ps"] + 1].max()),
                     speeds,
                     any(group.cpus >= pair[0] and group.gpus >= pair[1] for group in groups),
+                    self._room(view, b, slot, types[t]),
                 )
             )
+
+    def _room(self, view: ClusterView, b: int, slot: int, job_type: Any) -> tuple[int, int]:
+        """The cluster's free units, of its server for a type that may use one only; none before that is known."""
+        if job_type["architecture"] not in SINGLE_SERVER:
+            return self.free
+        state = view.simulator.state
+        i = int(view.job_idx[b, slot])
+        if state.jobs[b, i]["num_entries"] == 0:
+            return 0, 0
+        server = state.servers[b, state.entries[b, i, 0]["server"]]
+        return int(server["free_cpus"]), int(server["free_gpus"])
 
     def share(self, cpus: float, gpus: float) -> float:
         """Dominant share of a demand."""
@@ -182,7 +196,20 @@ def optimus(cluster: Cluster, bundle: bool = False) -> Candidates:
     return found
 
 
-def marginal(cluster: Cluster, exponent: float = 0.0, per_share: bool = True) -> Candidates:
+def gains_ahead(job: Job, kind: int, look_ahead: int) -> list[float]:
+    """Speed gained per action by 2, 4, ... actions of a kind, if there is room for them."""
+    cpus, gpus = job.demand(kind)
+    gains = []
+    for n in (2**x for x in range(1, look_ahead.bit_length())):
+        workers, ps = job.workers + n * (kind != PS), job.ps + n * (kind != WORKER)
+        has_room = n * cpus <= job.room[0] and n * gpus <= job.room[1]
+        if not has_room or workers > job.type["max_workers"] or ps > job.type["max_ps"]:
+            break
+        gains.append((float(job.speeds[workers, ps]) - job.speed) / n)
+    return gains
+
+
+def marginal(cluster: Cluster, exponent: float = 0.0, per_share: bool = True, look_ahead: int = 1) -> Candidates:
     """Without contention: what the job's own relative speed gains."""
     found: Candidates = {}
     for job in cluster.jobs:
@@ -190,7 +217,10 @@ def marginal(cluster: Cluster, exponent: float = 0.0, per_share: bool = True) ->
         best = float(job.speeds[: caps[0], : caps[1]].max())
         for kind in (PS, WORKER, BUNDLE):
             if cluster.is_legal(job, kind):
-                gain = (job.speed_after(kind) - job.speed) / best
+                gain = job.speed_after(kind) - job.speed
+                if not job.uses_ps or (job.workers > 0 and job.ps > 0):
+                    gain = max([gain, *gains_ahead(job, kind, look_ahead)])
+                gain /= best
                 gain *= max(job.left_s / cluster.interval_s, 0.05) ** -exponent
                 if job.is_half_started:
                     gain = math.inf if job.speed_after(kind) > 0.0 else -math.inf

@@ -163,3 +163,40 @@ def test_short_jobs_count_more_with_an_exponent() -> None:
     types = [Type(compute_s=10.0, architecture=ALL_REDUCE, caps=(2, 2))]
     assert plan(get_scheduler("marginal"), world(types, jobs, [(3, 3)])) == "w0 w0 w1"
     assert plan(get_scheduler("marginal", exponent=1.0), world(types, jobs, [(3, 3)])) == "w1 w1 w0"
+
+
+# Seconds: 8, then 8 / w + 5: 9, 7.7, 7, 6.6, 6.3, 6.1, 6. Two workers are slower than one.
+RIDGE = Type(compute_s=8.0, ethernet_s=5.0, caps=(8, 1), architecture=ALL_REDUCE)
+
+
+def test_looking_ahead_gets_over_a_worker_that_does_not_pay() -> None:
+    def planned(look_ahead: int, gpus: int = 8) -> str:
+        sim = world([RIDGE], [Job()], [(gpus, gpus)] * 2)
+        return plan(get_scheduler("marginal", look_ahead=look_ahead), sim)
+
+    assert planned(1) == "w0 void"
+    assert planned(4) == planned(8) == " ".join(["w0"] * 8)
+    assert planned(4, gpus=1) == "w0 void"  # room for one more only
+
+
+def test_looking_ahead_counts_the_loss_of_neighbours_for_each_task() -> None:
+    # Job 1 would gain from 5 workers, (8 / 6.6 - 1) / (8 / 6) / 4 = 0.04 for each; job 0 would lose 0.25 by the first.
+    types = [dataclasses.replace(REDUCER, caps=(2, 2)), dataclasses.replace(RIDGE, link_use=0.5)]
+
+    def start(link_sharing: float) -> ClusterSimulator:
+        sim = world(types, [Job(0), Job(1)], [(8, 8)] * 2, link_sharing=link_sharing)
+        act(sim, "w0", "w0", "w1")
+        return sim
+
+    assert plan(get_scheduler("marginal", look_ahead=4), start(4.0)) == "void"
+    assert plan(get_scheduler("marginal", look_ahead=4), start(0.0)) == " ".join(["w1"] * 7)
+
+
+def test_looking_ahead_changes_nothing_where_speeds_are_concave() -> None:
+    # The first action always gains most: the same decisions.
+    concave = Type(compute_s=8.0, fixed_s=1.0, caps=(6, 1), architecture=ALL_REDUCE)
+    plans = [
+        plan(get_scheduler("marginal", look_ahead=n), world([concave], [Job(), Job(samples=10.0)], [(9, 9)]))
+        for n in (1, 4)
+    ]
+    assert plans[0] == plans[1]

@@ -30,6 +30,11 @@ RULES: dict[str, tuple[Scheduler, Callable[[Cluster], Candidates], dict[str, flo
     # Without link sharing nothing can be charged to neighbours, and any server does for an action the mask allows.
     "marginal": (get_scheduler("marginal"), rules.marginal, {"link_sharing": 0.0}),
     "marginal-2": (get_scheduler("marginal", exponent=2.0), partial(rules.marginal, exponent=2.0), {"link_sharing": 0}),
+    "marginal-ahead-4": (
+        get_scheduler("marginal", look_ahead=4),
+        partial(rules.marginal, look_ahead=4),
+        {"link_sharing": 0.0},
+    ),
     "marginal-total": (
         get_scheduler("marginal", per_share=False),
         partial(rules.marginal, per_share=False),

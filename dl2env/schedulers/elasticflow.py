@@ -73,7 +73,7 @@ class ElasticFlowScheduler(Heuristic):
     Args:
         factor: Deadlines in units of the ideal time; at least 1. The default is the best of 1, 1.5, 2, 3, 4, 6, 8 and
             16 by mean JCT on 32 validation workloads each of `dl2-small-v1`, `dl2-large-v1`, `testbed-v1`,
-            `saturated-12-v1` and `pai-models-v1`; all are within 2 % of each other.
+            `saturated-12-v1` and `pai-models-v1`; all are within about 2 % of each other.
     """
 
     code = ELASTICFLOW

@@ -11,6 +11,7 @@ from dl2env.schedulers.base import Scheduler
 
 _BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
     "drf": ("dl2env.schedulers.drf:DrfScheduler", {}),
+    "drf-tuned": ("dl2env.schedulers.drf:TunedDrfScheduler", {}),
     "fifo": ("dl2env.schedulers.fifo:FifoScheduler", {}),
     "srtf": ("dl2env.schedulers.srtf:SrtfScheduler", {}),
     "tetris": ("dl2env.schedulers.tetris:TetrisScheduler", {}),
@@ -19,6 +20,8 @@ _BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
     "optimus-fitted": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "fitted", "noise": 0.05}),
     "optimus-noisy": ("dl2env.schedulers.optimus:OptimusScheduler", {"estimate": "noisy", "noise": 0.1}),
     "marginal": ("dl2env.schedulers.marginal:MarginalGainScheduler", {}),
+    "marginal-lookahead": ("dl2env.schedulers.marginal:MarginalGainScheduler", {"look_ahead": 4}),
+    "marginal-tuned": ("dl2env.schedulers.marginal:TunedMarginalGainScheduler", {}),
     "best-config": ("dl2env.schedulers.best_config:BestConfigScheduler", {}),
     "search": ("dl2env.schedulers.search:SearchScheduler", {}),
     "sjf": ("dl2env.schedulers.sjf:SjfScheduler", {}),

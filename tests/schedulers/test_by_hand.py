@@ -181,6 +181,7 @@ def test_names_tell_options_apart() -> None:
     assert get_scheduler("drf", ps_per_worker=0.5).name == "drf-1:0.5"
     assert get_scheduler("marginal").name == "marginal"
     assert get_scheduler("marginal", exponent=1).name == "marginal-1"
-    assert get_scheduler("marginal", look_ahead=4).name == "marginal-ahead-4"
+    assert get_scheduler("marginal", look_ahead=4).name == "marginal-lookahead-4"
+    assert get_scheduler("marginal-lookahead", exponent=0.5, per_share=False).name == "marginal-lookahead-4-0.5-total"
     assert get_scheduler("optimus", bundle=True).name == "optimus-bundle"
     assert get_scheduler("optimus", estimate="noisy", noise=0.1).name == "optimus-noisy-0.1"

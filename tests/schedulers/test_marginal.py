@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from dl2env.errors import ConfigError
 from dl2env.schedulers import get_scheduler
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import REWARD_TERMS
@@ -200,3 +201,16 @@ def test_looking_ahead_changes_nothing_where_speeds_are_concave() -> None:
         for n in (1, 4)
     ]
     assert plans[0] == plans[1]
+
+
+def test_bad_look_ahead_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^marginal: look_ahead=0 must be a number in \[1, 64\]$"):
+        get_scheduler("marginal", look_ahead=0)
+
+
+def test_the_tuned_forms_are_what_they_say() -> None:
+    assert (get_scheduler("marginal-tuned").params == get_scheduler("marginal").params).all()  # type: ignore[attr-defined]
+    tuned, eight = get_scheduler("drf-tuned"), get_scheduler("drf", ps_per_worker=8)
+    assert (tuned.params == eight.params).all()  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="drf-tuned.*unexpected keyword argument 'ps_per_worker'"):
+        get_scheduler("drf-tuned", ps_per_worker=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,17 @@ def test_every_registered_name_gives_a_scheduler(name: str) -> None:
 def test_the_issue_asks_for_these() -> None:
     rules = {"drf", "fifo", "srtf", "tetris", "optimus"}
     wanted = rules | {f"released-{name}" for name in rules} | {"optimus-exact", "optimus-fitted", "optimus-noisy"}
-    assert wanted | {"random"} <= set(scheduler_names())
+    wanted |= {"random", "drf-tuned", "maxmin", "themis", "gavel-maxmin", "gavel-makespan", "pollux", "elasticflow"}
+    wanted |= {"marginal", "marginal-tuned", "marginal-lookahead", "best-config", "search", "afs"}
+    assert wanted <= set(scheduler_names())
     assert scheduler_names() == sorted(scheduler_names())
+
+
+def test_the_documentation_has_one_row_for_each() -> None:
+    page = Path(__file__).parents[2] / "docs" / "schedulers.md"
+    rows = [line.split("|") for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert sorted(row[1].strip(" `") for row in rows) == scheduler_names()
+    assert all(len(row) == 7 and row[2].strip() and row[3].strip() for row in rows)
 
 
 def test_options_go_to_the_constructor_over_the_registered_ones() -> None:

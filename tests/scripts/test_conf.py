@@ -25,6 +25,7 @@ from dl2env.config import DynamicsConfig
 from dl2env.config_dict import config_to_dict
 from dl2env.errors import Dl2EnvError
 from dl2env.scenarios import get_scenario, list_scenarios
+from dl2env.trace_config import TRACE_FORMATS
 from scripts.benchmark import read_settings as read_benchmark_settings
 from scripts.command_line import CONF, dotted_keys
 from tests.scripts.calls import composed
@@ -32,8 +33,7 @@ from tests.scripts.calls import composed
 CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What the user has to add to a choice.
 NEEDED = {
-    "philly": ["workload.path=jobs.csv"],
-    "pollux": ["workload.path=jobs.csv"],
+    **{name: ["workload.path=jobs.csv"] for name in (*TRACE_FORMATS, "trace")},
     "measured": ["speed.table=t.json"],
 }
 GROUPS = {
@@ -100,7 +100,7 @@ def test_all_keys_of_the_world_can_be_overridden() -> None:
     values = composed()
     world = {key: values["env"][key] for key in WORLD_GROUPS} | {key: values[key] for key in ("workload", "speed")}
     expected = set(dotted_keys(config_to_dict(get_scenario("dl2-small-v1").config)))
-    trace = {f"workload.trace.{key}" for key in world["workload"]["trace"]}
+    trace = {f"workload.trace.{key}" for key in dotted_keys(world["workload"]["trace"])}
     assert set(dotted_keys(world)) == (expected - {"workload.trace"}) | trace | {"workload.path"}
     assert {value for key, value in leaves(world)} == {None}
 

@@ -60,7 +60,7 @@ STRICT = [*PHILLY, "workload.trace.strict=true"]
         (STRICT, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,nan,1,a"], ["jobs.csv, line 7", "duration", "nan"]),
         (STRICT, [HEADER, *ROWS[:5], "2017-10-09 09:00:00,-3,1,a"], ["jobs.csv, line 7", "duration", "-3"]),
         (PHILLY, [HEADER, *ROWS], ["jobs.csv", "fewer than workload.num_jobs=60", "lower num_jobs"]),
-        (["evaluation.baselines=[drf,best]"], [], ["unknown scheduler 'best'", "choose one of: drf, fifo"]),
+        (["evaluation.baselines=[drf,best]"], [], ["unknown scheduler 'best'; choose one of: ", " drf, ", " fifo, "]),
         (["scenario.name=big-v1"], [], ["unknown scenario 'big-v1'", "dl2-small-v1"]),
         (["env.dynamics.placement=anywhere"], [], ["dynamics.placement='anywhere'", "least_loaded"]),
         (["env.dynamics.interval_s=soon"], [], ["dl2-small-v1.dynamics.interval_s: expected float, got 'soon'"]),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.actor_critic import DL2Config
+from agents.dl2_config import DL2Config
 from agents.networks import NetworkConfig
 from agents.ppo import PPOConfig
 from agents.warmup import WarmupConfig

@@ -10,9 +10,10 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
-from agents.actor_critic import ActorCritic, DL2Config, build_actor_critic
+from agents.actor_critic import ActorCritic, build_actor_critic
 from agents.callbacks import Checkpoints, RolloutStatistics, Validation
 from agents.checkpoint import CheckpointError, read_info, resume_training, save_training
+from agents.dl2_config import DL2Config
 from agents.learner import fine_tune
 from agents.networks import NetworkConfig
 from agents.observations import AgentVectorEnv

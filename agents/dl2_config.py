@@ -1,6 +1,7 @@
 """Settings of DL2's learner, each with its source.
 
-Marks: [paper] Peng et al., arXiv 1909.06040, as we understand it; [code] the released code, as described; [ours] neither.
+Marks: [paper] Peng et al., arXiv 1909.06040, as we understand it; [code] the released code, as
+described; [ours] neither.
 """
 
 from __future__ import annotations

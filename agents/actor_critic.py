@@ -1,8 +1,8 @@
 """The learner of DL2: policy gradient with a critic, experience replay and job-aware exploration.
 
 Peng et al., arXiv 1909.06040, as we understand it; `agents.dl2_config` says where each setting comes from. Where
-several clusters learn together, B environments take the place of the paper's B schedulers around one parameter server: one
-update per B intervals, from one batch of all experience.
+several clusters learn together, B environments take the place of the paper's B schedulers around one parameter server:
+one update per B intervals, from one batch of all experience.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def _net_gain(state, b, i, kind, weight):
     """What an action adds to the weighted relative speed of job i, less what it takes from the others.
 
     Returns:
-        (the gain, the job's stretch, the loss of others). The gain is minus infinity when no server can hold the tasks,
-        infinity when they complete a job's first pair. The stretch is 1 off the network.
+        (the gain, whether the job's links are shared then, its stretch, the loss of others). The gain is minus infinity
+        when no server can hold the tasks, infinity when they complete a job's first pair.
     """
     rules = state.rules[0]
     job = state.jobs[b, i]
@@ -135,17 +135,19 @@ def _net_gain(state, b, i, kind, weight):
         state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
     )
     if s < 0:
-        return -math.inf, stretch, loss
+        return -math.inf, False, stretch, loss
     is_paired = shares_server(state.classes[job.type], state.demands)
     workers, num_ps = counts_after(job, job_type, is_paired, kind)
     if is_half_started(job, job_type, is_paired):
-        return math.inf if workers > 0 and num_ps > 0 else -math.inf, stretch, loss
-    if rules.link_sharing > 0.0 and _is_on_network_after(job, job_type, entries, s, kind):
+        return math.inf if workers > 0 and num_ps > 0 else -math.inf, False, stretch, loss
+    is_shared = rules.link_sharing > 0.0 and _is_on_network_after(job, job_type, entries, s, kind)
+    if is_shared:
         stretch = _own_stretch(state, b, i, s)
         loss = _loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
     e = b % state.best_speed.shape[0]
     speed = estimated_speed(state.estimate[e, job.type], job_type, workers, num_ps, stretch)
-    return weight * (speed / state.best_speed[e, job.type] - job.relative_speed) - loss, stretch, loss
+    gain = weight * (speed / state.best_speed[e, job.type] - job.relative_speed) - loss
+    return gain, is_shared, stretch, loss
 
 
 @inline_kernel
@@ -170,7 +172,7 @@ def _can_take(state, b, i, kind, num_actions):
 
 
 @inline_kernel
-def _gain_ahead(state, b, i, kind, weight, look_ahead, stretch, loss):
+def _gain_ahead(state, b, i, kind, weight, look_ahead, is_shared, stretch, loss):
     """The largest net gain per action of 2, 4, ... actions of a kind that are taken together.
 
     The tasks after the first are taken to meet, and to do to others, what the first one does on its server. Where that
@@ -183,8 +185,9 @@ def _gain_ahead(state, b, i, kind, weight, look_ahead, stretch, loss):
         kind: Kind of the actions.
         weight: Weight of the job.
         look_ahead: How many actions at most.
-        stretch: Stretch of the job after the first action, 1 off the network.
-        loss: Loss of others by the first action.
+        is_shared: Whether the job's links are shared after the first action.
+        stretch: Stretch of the job after it.
+        loss: Loss of others by it.
     """
     best = -math.inf
     num_actions = 2
@@ -195,7 +198,7 @@ def _gain_ahead(state, b, i, kind, weight, look_ahead, stretch, loss):
     job_type = state.types[job.type]
     entries = state.entries[b, i]
     single = is_single_server(job_type.architecture)
-    if stretch == 1.0 and loss == 0.0 and rules.link_sharing > 0.0 and not single:
+    if not is_shared and rules.link_sharing > 0.0 and not single:
         s = find_server_for_action(
             state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
         )
@@ -232,10 +235,10 @@ def score_marginal(state, b, i, legal, params):
     for kind in (PS, WORKER, BUNDLE):
         if not has_kind(legal, kind):
             continue
-        gain, stretch, loss = _net_gain(state, b, i, kind, weight)
+        gain, is_shared, stretch, loss = _net_gain(state, b, i, kind, weight)
         # A job without its first pair has its own rule; without a server there is nothing to look at.
         if gain > -math.inf and (job_type.max_ps == 0 or (job.workers > 0 and job.ps > 0)):
-            gain = max(gain, _gain_ahead(state, b, i, kind, weight, params[4], stretch, loss))
+            gain = max(gain, _gain_ahead(state, b, i, kind, weight, params[4], is_shared, stretch, loss))
         if gain > 0.0 and params[1] != 0.0:
             cpus, gpus = action_demand(job_type, kind)
             gain /= max(cpus / max(rules.total_cpus, 1.0), gpus / max(rules.total_gpus, 1.0))

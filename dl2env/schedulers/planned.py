@@ -110,11 +110,25 @@ def score_planned(state, b, i, legal, scratch):
     candidate = scratch.candidates[i]
     lacks_worker = job.workers < candidate.workers
     lacks_ps = job.ps < candidate.ps
+    can_add_bundle = lacks_worker and lacks_ps and has_kind(legal, BUNDLE)
     can_add_worker = lacks_worker and has_kind(legal, WORKER)
     can_add_ps = lacks_ps and has_kind(legal, PS)
+    bundle_server = -1
+    worker_server = -1
+    # What does not fit on the GPU kind is not possible, so that, as without one, nothing becomes possible later.
+    if can_add_bundle and candidate.gpu_kind >= 0:
+        cpus, gpus = action_demand(state.types[job.type], BUNDLE)
+        bundle_server = _server_of_kind(state, b, candidate.gpu_kind, cpus, gpus)
+        can_add_bundle = bundle_server >= 0
+    if can_add_worker and not can_add_bundle and candidate.gpu_kind >= 0:
+        cpus, gpus = action_demand(state.types[job.type], WORKER)
+        worker_server = _server_of_kind(state, b, candidate.gpu_kind, cpus, gpus)
+        can_add_worker = worker_server >= 0
     kind = -1
-    if lacks_worker and lacks_ps and has_kind(legal, BUNDLE):
+    server = -1
+    if can_add_bundle:
         kind = BUNDLE
+        server = bundle_server
     elif job.ps == 0 and candidate.ps > 0:
         if job.workers > 0:
             kind = PS if can_add_ps else -1
@@ -124,10 +138,6 @@ def score_planned(state, b, i, legal, scratch):
         kind = WORKER
     elif can_add_ps and job.workers > 0:
         kind = PS
-    server = -1
-    if kind >= 0 and kind != PS and candidate.gpu_kind >= 0:
-        cpus, gpus = action_demand(state.types[job.type], kind)
-        server = _server_of_kind(state, b, candidate.gpu_kind, cpus, gpus)
-        if server < 0:
-            kind = -1
+    if kind == WORKER:
+        server = worker_server
     return candidate.order, kind, server

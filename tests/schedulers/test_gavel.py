@@ -21,6 +21,7 @@ from dl2env.schedulers.base import ClusterView
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.parameters import ALL_REDUCE, SpeedParameters
 from tests.schedulers.rules_shares import Pool, best_level
+from tests.schedulers.test_engine import assert_both_ways_agree
 from tests.schedulers.worlds import INTERVAL_S, Job, Type, answers, name_of, parameters, random_world, workload
 
 POLICIES = ("gavel-maxmin", "gavel-makespan")
@@ -228,6 +229,13 @@ def test_with_initial_bundles_jobs_stay_on_the_kind_of_theirs() -> None:
     # Both bundles go to the first server; the second kind is faster, but a job computes at the pace of its slowest GPU.
     sim = kinds_world([[4.0, 1.0]], [Job(0), Job(0)], [8, 8], caps=(4,), initial_bundle=True, placement="pack")
     assert placed("gavel-maxmin", sim, speed_share=1.0) == {0: [4, 0], 1: [4, 0]}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_whole_intervals_agree_where_a_pair_fits_on_another_kind_only(name: str) -> None:
+    # The kind whose turn it is holds a worker and a PS, but not both on one server, while servers of the other kind do:
+    # the worker must not wait until those are full.
+    assert_both_ways_agree(name, 270)
 
 
 def test_types_without_gpus_and_parameter_servers_go_anywhere() -> None:

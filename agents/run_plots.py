@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dl2env.errors import ConfigError
+from dl2env.evaluation.figures import new_figure, save_figure
 
 
 def plot_learning_curve(
@@ -22,11 +22,7 @@ def plot_learning_curve(
     Raises:
         ConfigError: The file cannot be written.
     """
-    # The object interface: no window system, and no figure kept alive by pyplot.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = new_figure()
     decisions = [figures["num_decisions"] for figures in validations]
     axes.plot(decisions, [figures["avg_jct"] for figures in validations], marker="o", markersize=3, label="fine-tuning")
     for i, (name, level) in enumerate(levels.items()):
@@ -36,8 +32,4 @@ def plot_learning_curve(
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend()
-    try:
-        figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another run_dir") from error
-    return path
+    return save_figure(figure, path)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dl2env.errors import ConfigError
+from dl2env.evaluation.figures import new_figure, save_figure
 from dl2env.evaluation.report import BASELINES, compare, counted_jct
 from dl2env.evaluation.runner import Evaluation
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot_jct_cdf(evaluation: Evaluation, path: Path) -> Path:
@@ -26,8 +23,7 @@ def plot_jct_cdf(evaluation: Evaluation, path: Path) -> Path:
         ConfigError: matplotlib is missing, nothing was run, or the file cannot be written.
     """
     _require_results(evaluation)
-    figure = _new_figure()
-    axes = figure.add_subplot()
+    figure, (axes,) = new_figure()
     interval_s = evaluation.scenario.config.dynamics.interval_s
     for name, result in evaluation.results.items():
         jct = np.sort(np.concatenate(counted_jct(result, evaluation.workloads))) / interval_s
@@ -39,7 +35,7 @@ def plot_jct_cdf(evaluation: Evaluation, path: Path) -> Path:
     axes.set_title(f"{evaluation.scenario.name}, {len(evaluation.workloads)} {evaluation.split} workloads")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_reductions(evaluation: Evaluation, path: Path, baselines: Sequence[str] = BASELINES, seed: int = 0) -> Path:
@@ -57,8 +53,7 @@ def plot_reductions(evaluation: Evaluation, path: Path, baselines: Sequence[str]
     shown = [b for b in baselines if b in evaluation.results]
     if not shown:
         raise ConfigError(f"no baseline to compare with was run; add one of: {', '.join(baselines)}")
-    figure = _new_figure()
-    axes = figure.add_subplot()
+    figure, (axes,) = new_figure()
     rows = compare(evaluation, shown, seed)
     height = 0.8 / len(shown)
     for k, baseline in enumerate(shown):
@@ -78,27 +73,9 @@ def plot_reductions(evaluation: Evaluation, path: Path, baselines: Sequence[str]
     axes.grid(axis="x", alpha=0.3)
     if axes.containers:
         axes.legend()
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _require_results(evaluation: Evaluation) -> None:
     if not evaluation.results:
         raise ConfigError("the evaluation holds no results; run at least one scheduler")
-
-
-def _new_figure() -> Figure:
-    # The object interface: no window system, and no figures kept alive by pyplot.
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install it with: pip install 'dl2env[train]'") from error
-    return Figure(figsize=(8.0, 4.5), layout="constrained")
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path

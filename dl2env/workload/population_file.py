@@ -41,7 +41,9 @@ OPTIONAL = ("dense_weight_bytes", "embedding_weight_bytes", "optimizer_slots")
 _AT_LEAST_1 = ("num_cnodes", "batch_size")
 _WHOLE = ("num_cnodes", "optimizer_slots")
 _LOCAL = ("1wng", "allreduce_local", "pearl")
-_EXTREME = 1e60  # sizes beyond it, or below its inverse, come from a wrong unit, and sums or ratios would overflow
+# Sizes beyond these come from a wrong unit, and their sums or ratios would overflow.
+_HUGE = 1e60
+_TINY = 1e-60
 _CHUNK = 50_000  # rows whose text is held at a time
 
 
@@ -190,8 +192,8 @@ def _numbers(path: Path, lines: Sequence[int], column: str, cells: Sequence[str]
         (~np.isfinite(values), "must be finite; give the measured value or remove the row"),
         (values < least, f"must be at least {least:g}; mend it or remove the row"),
         (
-            (values > _EXTREME) | ((values > 0) & (values < 1 / _EXTREME)),
-            f"is no sensible size, beyond {_EXTREME:g} or below {1 / _EXTREME:g}; check the unit",
+            (values > _HUGE) | ((values > 0) & (values < _TINY)),
+            f"is no sensible size, beyond {_HUGE:g} or below {_TINY:g}; check the unit",
         ),
     ]
     if column in _WHOLE:

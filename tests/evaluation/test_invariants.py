@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,80 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dl2env.config import EstimateConfig
 from dl2env.errors import ConfigError
 from dl2env.evaluation.invariants import InvariantChecker, InvariantError, check_records, check_state, checked
 from dl2env.evaluation.runner import run_scheduler
 from dl2env.schedulers import get_scheduler
 from dl2env.schedulers.base import ClusterView, IntervalScheduler
-from dl2env.sim.simulator import ClusterSimulator, JobRecords
+from dl2env.sim.simulator import ClusterSimulator
 from dl2env.sim.state import PACK, RULES_DTYPE, Report, State
-from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER, SpeedParameters
 from dl2env.workload.jobs import Workload
 from tests.evaluation.fakes import Answers, FirstLegal, small_scenario
+from tests.evaluation.invariant_worlds import JOBS, corrupt, play, rich_world
 from tests.schedulers.worlds import Job, Type, answers, random_world, workload, world
 from tests.sim.random_cases import random_action
-
-JOBS = [
-    Job(0, samples=40.0),
-    Job(1, samples=300.0),
-    Job(0, samples=400.0),
-    Job(2, samples=250.0),
-    Job(3, samples=250.0, arrival_s=30.0),
-    Job(0, samples=200.0, arrival_s=610.0),
-]
-SERVERS = [(6, 4), (5, 3), (8, 4)]
-
-
-def rich_world(kind: str = "analytic", **dynamics: Any) -> ClusterSimulator:
-    """Jobs of all architectures that compete for links and servers; every constant of the speed model matters.
-
-    Args:
-        kind: `analytic`, `measured`, or an estimate: `fitted`, `noisy`.
-        **dynamics: Rules.
-    """
-    types = [
-        Type(caps=(3, 3), compute_s=1.0, fixed_s=0.1, ethernet_s=0.5, link_use=0.4),
-        Type(caps=(4, 0), compute_s=2.0, fixed_s=0.1, ethernet_s=0.3, link_use=0.3, architecture=ALL_REDUCE),
-        Type(caps=(3, 0), compute_s=1.5, fixed_s=0.2, architecture=LOCAL_PS),
-        Type(caps=(2, 0), worker=(2, 1), compute_s=1.5, fixed_s=0.2, architecture=PEARL),
-    ]
-    estimate = EstimateConfig(kind=kind, noise=0.1) if kind in ("fitted", "noisy") else None  # type: ignore[arg-type]
-    rules = dict(placement="spread", initial_bundle=True, scaling_cost="hot", max_intervals=40) | dynamics
-    sim = world(types, JOBS, SERVERS, link_sharing=0.5, estimate=estimate, **rules)
-    speed = with_all_costs(sim.speed, kind)
-    cluster = dataclasses.replace(sim.config.cluster, pcie_group=4)
-    sim = ClusterSimulator(dataclasses.replace(sim.config, cluster=cluster), 1, speed=speed)
-    sim.load([0], [workload(sim, JOBS, noise_key=3)])
-    return sim
-
-
-def with_all_costs(speed: SpeedParameters, kind: str) -> SpeedParameters:
-    """The same types with every term of the step time, or a measured table."""
-    types = speed.types.copy()
-    uses_ps = types["architecture"] == PS_WORKER
-    types["weight_bytes"] = 2e8
-    types["input_s"] = 0.05
-    types["weight_pcie_s"] = [0.06, 0.0, 0.07, 0.0]  # architectures use one or the other
-    types["nvlink_s"] = [0.0, 0.08, 0.0, 0.09]
-    types["worker_cost_s"], types["ps_cost_s"] = 0.01, 0.02 * uses_ps
-    types["exchange_s"], types["ps_service_s"] = 0.05 * uses_ps, 0.04 * uses_ps
-    types["is_synchronous"] = [True, True, False, True]
-    types["batch_size"] = [1.0, 1.2, 0.8, 1.0]
-    table = speed.table
-    if kind == "measured":
-        table = np.fromfunction(lambda t, w, p: (w > 0) * (w + 0.3 * p) / (2 + t), (len(types), 6, 5))
-    return speed._replace(types=types, table=table)
-
-
-def play(sim: ClusterSimulator, seed: int = 0, limit: int = 150, void_share: float = 0.15) -> None:
-    """Random, mostly legal decisions until all episodes have ended."""
-    rng = np.random.default_rng(seed)
-    for _ in range(limit):
-        if sim.is_done.all():
-            return
-        sim.step([random_action(rng, row, void_share, 0.02) for row in sim.action_masks().tolist()])
-
 
 # ------------------------------------------------------------------------------------------- what is right passes
 
@@ -201,18 +137,6 @@ def somewhere(sim: ClusterSimulator, name: str) -> tuple[int, ...]:
         "obs_cluster": (0, 5),
         "mask": (0, 0),
     }[name]
-
-
-def corrupt(array: Any, at: tuple[int, ...], field: str | None) -> None:
-    """Changes one number: flips a flag, adds one, or is off by some per cent."""
-    values = array if field is None else array[field]
-    old = values[at]
-    if values.dtype.kind == "b":
-        values[at] = not old
-    elif values.dtype.kind in "iu":
-        values[at] = old + values.dtype.type(1)
-    else:
-        values[at] = 0.25 if math.isnan(old) or math.isinf(old) else 1.03 * old + 0.01
 
 
 def fields_of(sim: ClusterSimulator) -> list[tuple[str, str | None]]:
@@ -574,63 +498,3 @@ def test_one_of_many_checkers_is_enough() -> None:
     for scheduler in (first, second, first):
         sim.step(answers(scheduler, sim))
     assert InvariantChecker.watching(sim) is not None
-
-
-# ------------------------------------------------------------------------------------------------------------ records
-
-
-def finished_records(max_intervals: int = 40) -> tuple[JobRecords, Workload, ClusterSimulator]:
-    sim = rich_world(max_intervals=max_intervals)
-    while not sim.is_done[0]:
-        sim.step(answers(get_scheduler("drf"), sim))
-    return sim.records(0), workload(sim, JOBS, noise_key=3), sim
-
-
-@pytest.mark.parametrize("max_intervals", [40, 2, 1])
-def test_records_of_a_whole_and_a_truncated_episode_pass(max_intervals: int) -> None:
-    records, jobs, sim = finished_records(max_intervals)
-    assert np.isnan(records.finish_s).any() == (max_intervals < 40)
-    check_records(records, jobs)
-    check_records(records, jobs, sim.config)
-
-
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(JobRecords)])
-def test_a_wrong_record_is_noticed(field: str) -> None:
-    records, jobs, sim = finished_records()
-    value = getattr(records, field)
-    if isinstance(value, np.ndarray):
-        wrong: Any = value.copy()
-        corrupt(wrong, (1,), None)
-        wrong[1] += wrong.dtype.type(10 if field in ("finish_s", "intervals_run", "num_resizes") else 0) * 100
-    else:
-        wrong = -1 if field == "num_decisions" else 2.5 * value + 1.5 if field != "num_intervals" else value + 1
-    with pytest.raises(InvariantError, match="environment 7"):
-        check_records(dataclasses.replace(records, **{field: wrong}), jobs, sim.config, env=7)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (lambda r: {"start_s": r.arrival_s - 1.0}, "'times'.*job 0: start >= arrival"),
-        (lambda r: {"finish_s": r.arrival_s, "start_s": r.arrival_s}, "'times'.*job 0: JCT > 0"),
-        (lambda r: {"finish_s": r.start_s - 1.0}, "'times'.*finish >= start"),
-        (lambda r: {"epochs_done": r.epochs_done * 0.5}, "'work'.*job 0: a job has finished exactly if"),
-        (lambda r: {"epochs_done": r.epochs_done * 2.0}, "'work'.*0 <= epochs_done <= true_epochs"),
-        (lambda r: {"finish_s": r.finish_s[:-1]}, "'jobs'.*entries of finish_s is 5, not 6"),
-        (lambda r: {"used_cpu_s": 1e9}, "'capacity'"),
-        (lambda r: {"end_s": r.end_s + 100.0, "num_intervals": r.num_intervals + 1}, "'time'.*last job finished"),
-    ],
-)
-def test_what_is_wrong_with_records_is_said(changes: Callable[[JobRecords], dict[str, Any]], message: str) -> None:
-    records, jobs, sim = finished_records()
-    with pytest.raises(InvariantError, match=message):
-        check_records(dataclasses.replace(records, **changes(records)), jobs, sim.config)
-
-
-def test_records_of_an_episode_that_stopped_early_are_noticed() -> None:
-    sim = rich_world()
-    sim.step([sim.num_actions - 1])
-    jobs = workload(sim, JOBS, noise_key=3)
-    check_records(sim.records(0), jobs)
-    with pytest.raises(InvariantError, match="'jobs'.*intervals of an episode with unfinished jobs is 1, not 40"):
-        check_records(sim.records(0), jobs, sim.config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,10 +16,10 @@ from dl2env.schedulers.base import ClusterView
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.parameters import ALL_REDUCE
 from tests.schedulers import rules_shares
-from tests.schedulers.rules_gangs import Wanted, next_action
+from tests.schedulers.planned_checks import check_decisions, check_whole_episodes
+from tests.schedulers.rules_gangs import Wanted
 from tests.schedulers.rules_shares import Pool
-from tests.schedulers.test_rules import without_traps
-from tests.schedulers.worlds import INTERVAL_S, Job, Type, answers, plan, random_states, random_world, world
+from tests.schedulers.worlds import INTERVAL_S, Job, Type, plan, random_states, random_world, world
 
 NAMES = ("maxmin", "themis", "gavel-maxmin", "gavel-makespan", "pollux", "elasticflow", "afs")
 
@@ -35,34 +34,12 @@ RULES: dict[str, tuple[str, dict[str, Any], Callable[[Pool], Wanted]]] = {
 @pytest.mark.parametrize("case", RULES)
 def test_every_decision_follows_the_rule(case: str) -> None:
     name, options, rule = RULES[case]
-    scheduler = get_scheduler(name, **options)
-    share = options.get("speed_share", 0.8)
-    decisions: Counter[str] = Counter()
-    for seed in range(12):
-        for sim, _, mask in random_states(seed, mask_resources=True, num_steps=60):
-            chosen = answers(scheduler, sim)
-            for b in np.flatnonzero(~sim.is_done).tolist():
-                wanted = rule(Pool(sim, b, share))
-                expected = next_action(sim, b, mask, wanted)
-                order = [(gang.index, tasks) for gang, tasks in wanted]
-                assert chosen[b] == expected, f"seed {seed}: {chosen[b]}, rule {expected}, order {order}"
-                decisions["void" if expected == sim.num_actions - 1 else "wpb"[expected % 3]] += 1
-    assert min(decisions[kind] for kind in ("void", "w", "p", "b")) > 20, f"the cases are one-sided: {decisions}"
+    check_decisions(name, options, rule, Pool)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_episodes_are_legal_and_all_jobs_finish(name: str) -> None:
-    scheduler = get_scheduler(name)
-    finished = 0
-    for seed in range(10):
-        _, sim = random_world(seed, mask_resources=True, max_intervals=5000, is_wide=True)
-        if without_traps(sim):
-            while not sim.is_done.all():
-                assert scheduler.run_intervals(sim, 100).sum() == 0  # type: ignore[attr-defined]
-            for b in range(sim.num_envs):
-                assert np.isfinite(sim.records(b).finish_s).all(), f"seed {seed}: a job starves"
-            finished += 1
-    assert finished >= 3
+    check_whole_episodes(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dl2env.errors import ConfigError
 from dl2env.evaluation.characterization.findings import LABELS, PORTED, TARGETS, Characterization
 from dl2env.evaluation.characterization.tables import PART_LABELS, WEIGHTINGS
+from dl2env.evaluation.figures import new_figure, write_figures
 from dl2env.speed.characterization import PARTS, FloatArray
 from dl2env.speed.what_if import QUANTITIES
 
@@ -48,7 +48,7 @@ _LINE_POINTS = 2000  # of a CDF, more cannot be seen
 
 def plot_breakdown(found: Characterization) -> Figure:
     """Mean share of a step by component and medium: a bar per architecture, a panel per weighting."""
-    figure, panels = _figure(10.0, 1.6 + 0.5 * len(found.classes), 1, 2, sharey=True)
+    figure, panels = new_figure(10.0, 1.6 + 0.5 * len(found.classes), 1, 2, sharey=True)
     names = [LABELS[view.name] for view in found.classes]
     for axes, (weighting, title) in zip(panels, WEIGHTINGS.items(), strict=True):
         start = np.zeros(len(names))
@@ -73,7 +73,7 @@ def plot_breakdown(found: Characterization) -> Figure:
 
 def plot_distributions(found: Characterization) -> Figure:
     """Cumulative distributions of job size and of the three components' shares, for each architecture."""
-    figure, panels = _figure(10.0, 7.0, 2, 2)
+    figure, panels = new_figure(10.0, 7.0, 2, 2)
     shares, workloads = found.step.shares(), found.workloads
     quantities: dict[str, FloatArray] = {
         "cNodes of a job": workloads.num_cnodes,
@@ -103,7 +103,7 @@ def plot_speedups(found: Characterization) -> Figure | None:
     """Cumulative distributions of PS/Worker jobs' speedups on both all-reduce architectures; None without such jobs."""
     if found.port_result("ps_worker", TARGETS[0], "none") is None:
         return None
-    figure, panels = _figure(10.0, 4.4, 1, 2, sharey=True)
+    figure, panels = new_figure(10.0, 4.4, 1, 2, sharey=True)
     for axes, target in zip(panels, TARGETS, strict=True):
         for overlap, style in (("none", "-"), ("ideal", "--")):
             result = found.port_result("ps_worker", target, overlap)
@@ -129,7 +129,7 @@ def plot_hardware(found: Characterization) -> Figure:
     names = list(found.curves)
     columns = min(len(names), 2)
     rows = -(-len(names) // columns)
-    figure, panels = _figure(5.0 * columns, 0.6 + 3.2 * rows, rows, columns, sharey=True)
+    figure, panels = new_figure(5.0 * columns, 0.6 + 3.2 * rows, rows, columns, sharey=True)
     for axes, name in zip(panels, names, strict=False):
         for curve in found.curves[name]:
             colour, marker = _QUANTITY_STYLES[curve.quantity]
@@ -173,12 +173,7 @@ def write_plots(found: Characterization, folder: Path) -> dict[str, Path]:
     Raises:
         ConfigError: matplotlib is missing, or a file cannot be written.
     """
-    paths = {}
-    for name, (draw, _) in PLOTS.items():
-        figure = draw(found)
-        if figure is not None:
-            paths[name] = _save(figure, folder / f"{name}.png")
-    return paths
+    return write_figures(PLOTS, found, folder)
 
 
 def _cdf(axes: Axes, values: FloatArray, weights: FloatArray | None, **style: Any) -> None:
@@ -201,23 +196,3 @@ def _log_scale(axes: Axes, base: int) -> None:
     axes.set_xscale("log", base=base)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
-
-
-def _figure(width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Figure, list[Axes]]:
-    # The object interface: no window system, and no figures kept alive by pyplot.
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install it with: pip install 'dl2env[train]'") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **shared)
-    return figure, list(panels.ravel())
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dl2env.errors import ConfigError
+from dl2env.evaluation.figures import new_figure, save_figure
 from dl2env.evaluation.speed_validation.validation import FOLDS, MODEL_LABELS, UNFITTED, TableSetResult
 
 SHOWN = (UNFITTED, "optimus", "fitted")
@@ -18,12 +18,7 @@ def plot_predictions(result: TableSetResult, path: Path) -> Path:
     Raises:
         ConfigError: matplotlib is missing, or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install it with: pip install 'dl2env[train]'") from error
-    figure = Figure(figsize=(13.0, 4.6), layout="constrained")
-    panels = figure.subplots(1, len(SHOWN), sharex=True, sharey=True)
+    figure, panels = new_figure(13.0, 4.6, 1, len(SHOWN), sharex=True, sharey=True)
     measured = np.concatenate([r.steps.step_s for r in result.applications])
     ends = np.array([measured.min() / 1.5, measured.max() * 1.5])
     for axes, model in zip(panels, SHOWN, strict=True):
@@ -39,9 +34,4 @@ def plot_predictions(result: TableSetResult, path: Path) -> Path:
     panels[0].set_ylabel("predicted step time in s")
     panels[-1].legend(loc="lower right", markerscale=3.0, fontsize="small")
     figure.suptitle(f"{result.label}: mean absolute percentage error, each configuration predicted from the others")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path
+    return save_figure(figure, path)

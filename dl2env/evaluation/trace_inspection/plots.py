@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dl2env.errors import ConfigError
+from dl2env.evaluation.figures import new_figure, write_figures
 from dl2env.evaluation.trace_inspection.findings import FloatArray, Inspection, arrivals_by_hour, jobs_by_gpus
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def plot_load(found: Inspection) -> Figure | None:
     series = found.series
     if series is None:
         return None
-    figure, (axes,) = _figure(10.0, 4.0, 1, 1)
+    figure, (axes,) = new_figure(10.0, 4.0, 1, 1)
     days = series.edges_s / _DAY_S
     axes.stairs(series.offered_gpus, days, color=_BLUE, fill=True, alpha=0.35, label="work that arrives")
     axes.stairs(series.busy_gpus, days, color=_RED, linewidth=1.5, baseline=None, label="in use, no waiting")
@@ -42,7 +42,7 @@ def plot_load(found: Inspection) -> Figure | None:
 
 def plot_arrivals(found: Inspection) -> Figure:
     """Arrivals by hour of the day."""
-    figure, (axes,) = _figure(7.0, 3.2, 1, 1)
+    figure, (axes,) = new_figure(7.0, 3.2, 1, 1)
     axes.bar(np.arange(24), arrivals_by_hour(found.table), color=_BLUE)
     axes.set_xlabel("hour of the day on the trace's own clock")
     axes.set_ylabel("arrivals")
@@ -53,7 +53,7 @@ def plot_arrivals(found: Inspection) -> Figure:
 def plot_distributions(found: Inspection) -> Figure:
     """Cumulative distributions of durations, GPUs and times between arrivals."""
     table = found.table
-    figure, panels = _figure(11.0, 3.6, 1, 3, sharey=True)
+    figure, panels = new_figure(11.0, 3.6, 1, 3, sharey=True)
     _cdf(panels[0], table.duration_s, color=_BLUE, label="jobs")
     _cdf(panels[0], table.duration_s, table.num_gpus * table.duration_s, color=_RED, linestyle="--", label="GPU time")
     panels[0].set_xlabel("duration in s")
@@ -100,12 +100,7 @@ def write_plots(found: Inspection, folder: Path) -> dict[str, Path]:
     Raises:
         ConfigError: matplotlib is missing, or a file cannot be written.
     """
-    paths = {}
-    for name, (draw, _) in PLOTS.items():
-        figure = draw(found)
-        if figure is not None:
-            paths[name] = _save(figure, folder / f"{name}.png")
-    return paths
+    return write_figures(PLOTS, found, folder)
 
 
 def _cdf(axes: Axes, values: FloatArray, weights: FloatArray | None = None, **style: Any) -> None:
@@ -117,23 +112,3 @@ def _cdf(axes: Axes, values: FloatArray, weights: FloatArray | None = None, **st
     shown = np.unique(np.searchsorted(ranks, np.linspace(0.0, 1.0, _LINE_POINTS)).clip(max=values.size - 1))
     x, y = values[order][shown], 100 * ranks[shown]
     axes.step(np.concatenate((x[:1], x)), np.concatenate(([0.0], y)), where="post", linewidth=1.4, **style)
-
-
-def _figure(width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Figure, list[Axes]]:
-    # The object interface: no window system, and no figures kept alive by pyplot.
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install it with: pip install 'dl2env[train]'") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **shared)
-    return figure, list(panels.ravel())
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path

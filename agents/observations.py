@@ -25,7 +25,9 @@ from dl2env.sim.simulator import ClusterSimulator
 Observation = dict[str, NDArray[np.float32]]
 
 
-def observe(network: NetworkConfig, simulator: ClusterSimulator, env_idx: Any = slice(None)) -> Observation:
+def observe(
+    network: NetworkConfig, simulator: ClusterSimulator, env_idx: NDArray[np.int64] | None = None
+) -> Observation:
     """Fresh observations of the present state, in the form that a network reads.
 
     Args:
@@ -37,8 +39,8 @@ def observe(network: NetworkConfig, simulator: ClusterSimulator, env_idx: Any = 
         `jobs` (B, J, F) and `cluster` (B, C).
     """
     if network.observation == "native":
-        return {name: values[env_idx] for name, values in simulator.observation().items()}
-    jobs = PaperState(simulator, network.observation).read(env_idx)
+        return simulator.observation(env_idx)
+    jobs = PaperState(simulator, network.observation).read(slice(None) if env_idx is None else env_idx)
     if network.observation == "released":
         jobs = jobs.transpose(0, 2, 1)  # (6, J): one row per feature
     if network.observation_scale == "log":

@@ -175,5 +175,4 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return None if self._renderer is None or self.render_mode is None else self._renderer.frame(self.render_mode)
 
     def _observe(self) -> Observation:
-        state = self.simulator.state
-        return {"jobs": state.obs_jobs[0].copy(), "cluster": state.obs_cluster[0].copy()}
+        return {name: values[0] for name, values in self.simulator.observation().items()}

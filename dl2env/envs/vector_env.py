@@ -173,8 +173,9 @@ class SchedulingVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]
         num_unfinished = np.zeros(self.num_envs, dtype=np.int64)
         mask = np.zeros_like(state.mask)
         mask[ended] = state.mask[ended]
-        for b in ended.tolist():
-            final_obs[b] = {"jobs": state.obs_jobs[b].copy(), "cluster": state.obs_cluster[b].copy()}
+        last = self.simulator.observation(ended)
+        for x, b in enumerate(ended.tolist()):
+            final_obs[b] = {name: values[x].copy() for name, values in last.items()}
             jct_s[b], mean_jct_s[b], num_unfinished[b] = outcome(self.simulator, b).values()
         of_step = {key: values for key, values in infos.items() if not key.startswith("_")}
         of_step["reward_terms"] = {

@@ -267,7 +267,7 @@ class Recount:
     # ------------------------------------------------------------------------------------------------- observation
 
     def observation(self, type_features: NDArray[np.float32]) -> tuple[Matrix, Matrix]:
-        """(J, F) rows of the job slots and (C,) row of the cluster, in float64; see `sim.features`.
+        """Rows of the job slots, but for the net gains, and (C,) row of the cluster, in float64; see `sim.features`.
 
         Args:
             type_features: (T, K) columns that describe the types.
@@ -289,10 +289,14 @@ class Recount:
         step_s, communication_s = np.moveaxis(self._estimate[self.type_idx, counts[:, 0], counts[:, 1]], -1, 0)
         trains = self.estimated(counts) > 0
         stretched = np.where(trains, step_s, 1.0) + (stretch - 1.0) * communication_s
+        total = self._capacity.sum(axis=0)
+        share = np.divide(self.task_demand, total, out=np.zeros(self.task_demand.shape), where=total > 0).max(axis=2)
+        demand = np.minimum(share * len(self._capacity), 1.0)
         columns = [
             np.ones(len(jobs)),
             age / (age + 10.0),
             jobs["intervals_run"] / (jobs["intervals_run"] + 10.0),
+            *demand.T,
             np.clip(left / jobs["epochs"], 0.0, 1.0),
             ideal / (ideal + 5.0),
             self.dominant_share,
@@ -308,6 +312,17 @@ class Recount:
         every = np.concatenate([type_features[self.type_idx], np.stack(columns, axis=1)], axis=1)
         rows[: len(self.slots)] = every[self.slots]
         return rows
+
+    def net_gain(self, k: int, kind: int) -> float:
+        """Change of the summed relative speed of all jobs by an action of the job in row k; 0 where it is illegal."""
+        before, tasks = self.relative(self.counts).sum(), self.tasks
+        self.tasks = tasks.copy()
+        gain = 0.0
+        if self.is_legal[k, kind] and self.place(k, kind):
+            gain = float(self.relative(self.counts).sum() - before)
+        self.tasks = tasks
+        self.forget()
+        return gain
 
     def _cluster_row(self) -> Matrix:
         total, free = self._capacity.sum(axis=0), self.free.sum(axis=0)

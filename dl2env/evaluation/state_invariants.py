@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dl2env.evaluation.recount import Recount
 from dl2env.evaluation.violations import Claims
+from dl2env.sim.features import NUM_NET_GAINS
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.estimate import estimated_speed, exact_estimate
 from dl2env.speed.fitted import solve_fit, term_matrix
@@ -46,9 +47,7 @@ def check_state(sim: ClusterSimulator, envs: Sequence[int] | None = None) -> Non
         _check_speeds(sim, b, claims, recount)
         _check_window(sim, b, claims, recount)
         _check_mask(sim, b, claims, recount)
-        rows, cluster = recount.observation(sim.state.type_features)
-        claims.close("observation", "obs_jobs", sim.state.obs_jobs[b], rows, tolerance=1e-5)
-        claims.close("observation", "obs_cluster", sim.state.obs_cluster[b], cluster, tolerance=1e-5)
+        _check_observation(sim, b, claims, recount)
 
 
 def check_lists(sim: ClusterSimulator, b: int) -> list[dict[int, int]]:
@@ -270,3 +269,17 @@ def _check_mask(sim: ClusterSimulator, b: int, claims: Claims, recount: Recount)
         told = "legal" if mask[action] else "illegal"
         claims.that(False, "mask", f"action {action} ({what} for slot {slot}) is said to be {told}", job)
     claims.same("mask", "num_legal", int(sim.state.env["num_legal"][b]), int(legal.sum()))
+
+
+def _check_observation(sim: ClusterSimulator, b: int, claims: Claims, recount: Recount) -> None:
+    """The observation; of its net gains, each a recount of its own, one per state, in turn."""
+    found = {name: values[0] for name, values in sim.observation([b]).items()}
+    rows, cluster = recount.observation(sim.state.type_features)
+    claims.close("observation", "obs_jobs", found["jobs"][:, :-NUM_NET_GAINS], rows, tolerance=1e-5)
+    claims.close("observation", "obs_cluster", found["cluster"], cluster, tolerance=1e-5)
+    actions = NUM_NET_GAINS * len(recount.slots)
+    if actions > 0:
+        slot, kind = divmod(int(sim.state.env["num_decisions"][b]) % actions, NUM_NET_GAINS)
+        gain = recount.net_gain(recount.slots[slot], kind)
+        shown = found["jobs"][slot, kind - NUM_NET_GAINS]
+        claims.close("observation", "net gain", shown, gain / (abs(gain) + 0.1), tolerance=1e-5)

@@ -15,7 +15,7 @@ from dl2env.jit import inline_kernel, kernel
 from dl2env.schedulers.heap import replace_root, rise
 from dl2env.schedulers.heuristic import shares_server
 from dl2env.schedulers.planned import want
-from dl2env.sim.decisions import is_single_server
+from dl2env.sim.placement import is_single_server
 from dl2env.sim.speeds import estimated_speed
 
 LEAST_SHARE = 1e-12

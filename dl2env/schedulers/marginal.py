@@ -17,103 +17,10 @@ from dl2env.schedulers.heuristic import (
     remaining_seconds,
     shares_server,
 )
-from dl2env.sim.decisions import is_single_server
+from dl2env.sim.contention import effect_of_task, loss_of_others, own_stretch_after
 from dl2env.sim.noise import keyed_uniform
-from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
-from dl2env.sim.speeds import estimated_speed, link_stretch
-from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
-
-
-@inline_kernel
-def _tasks_on(job, entries, s):
-    """Tasks of a job on server s."""
-    for e in range(job.num_entries):
-        if entries[e].server == s:
-            return entries[e].workers + entries[e].ps
-    return 0
-
-
-@inline_kernel
-def _added_use(job, job_type, entries, s, chosen, num_tasks):
-    """Link use that a job on the network adds to server s by putting `num_tasks` tasks on server `chosen`."""
-    tasks = num_tasks if s == chosen else 0
-    if not job.is_on_network:  # tasks placed before count from now on
-        tasks += _tasks_on(job, entries, s)
-    return job_type.link_use * tasks
-
-
-@inline_kernel
-def _stretch_after(state, b, j, i, chosen, num_tasks):
-    """Stretch of job j after `num_tasks` tasks of job i, which is or comes on the network, on server `chosen`."""
-    other = state.jobs[b, j]
-    own_use = state.types[other.type].link_use
-    sharing = state.rules[0].link_sharing
-    job = state.jobs[b, i]
-    stretch = other.stretch
-    for e in range(other.num_entries):
-        entry = state.entries[b, j, e]
-        added = _added_use(job, state.types[job.type], state.entries[b, i], entry.server, chosen, num_tasks)
-        if added > 0.0:
-            here = link_stretch(state.servers[b, entry.server], entry, own_use, sharing) + sharing * added
-            stretch = max(stretch, here)
-    return stretch
-
-
-@inline_kernel
-def _loss_of_others(state, b, i, chosen, num_tasks):
-    """Sum of the relative speeds that other jobs lose; arguments as for `_stretch_after`."""
-    job = state.jobs[b, i]
-    entries = state.entries[b, i]
-    e = b % state.best_speed.shape[0]
-    loss = 0.0
-    for x in range(job.num_entries + 1):
-        s = chosen
-        if x < job.num_entries:
-            s = entries[x].server
-            if job.is_on_network or s == chosen:
-                continue  # nothing changes there, or comes last
-        for m in range(state.servers[b, s].num_jobs):
-            j = state.server_jobs[b, s, m]
-            other = state.jobs[b, j]
-            is_counted = j != i and other.is_on_network
-            for y in range(0 if job.is_on_network else x):
-                earlier = entries[y].server
-                if earlier != chosen and _tasks_on(other, state.entries[b, j], earlier) > 0:
-                    is_counted = False  # counted there
-            if is_counted:
-                stretch = _stretch_after(state, b, j, i, chosen, num_tasks)
-                speed = estimated_speed(
-                    state.estimate[e, other.type], state.types[other.type], other.workers, other.ps, stretch
-                )
-                loss += other.relative_speed - speed / state.best_speed[e, other.type]
-    return loss
-
-
-@inline_kernel
-def _own_stretch(state, b, i, chosen):
-    """Stretch of job i when a task of it on server `chosen` keeps or puts it on the network."""
-    job = state.jobs[b, i]
-    entries = state.entries[b, i]
-    sharing = state.rules[0].link_sharing
-    own_use = state.types[job.type].link_use if job.is_on_network else 0.0  # what servers have booked
-    server = state.servers[b, chosen]
-    own = own_use * _tasks_on(job, entries, chosen)
-    stretch = max(job.stretch, 1.0 + sharing * max(server.link_use - own, 0.0))
-    if not job.is_on_network:
-        for e in range(job.num_entries):
-            stretch = max(stretch, link_stretch(state.servers[b, entries[e].server], entries[e], own_use, sharing))
-    return stretch
-
-
-@inline_kernel
-def _is_on_network_after(job, job_type, entries, s, kind):
-    """Whether an action on server s leaves the job with tasks that exchange weights across servers."""
-    if job.num_entries == 0 or (job.num_entries == 1 and entries[0].server == s):
-        return False
-    if job_type.architecture == ALL_REDUCE:
-        return True
-    has_both = (kind != PS or job.workers > 0) and (kind != WORKER or job.ps > 0)
-    return job_type.architecture == PS_WORKER and has_both
+from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action, is_single_server
+from dl2env.sim.speeds import estimated_speed
 
 
 @inline_kernel
@@ -128,25 +35,17 @@ def _net_gain(state, b, i, kind, weight):
     job = state.jobs[b, i]
     job_type = state.types[job.type]
     entries = state.entries[b, i]
-    single = is_single_server(job_type.architecture)
-    stretch = 1.0
-    loss = 0.0
     s = find_server_for_action(
-        state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
+        state.servers[b], state.least_loaded[b], job, job_type, entries, kind, rules.placement, -1
     )
     if s < 0:
-        return -math.inf, False, stretch, loss
+        return -math.inf, False, 1.0, 0.0
     is_paired = shares_server(state.classes[job.type], state.demands)
     workers, num_ps = counts_after(job, job_type, is_paired, kind)
     if is_half_started(job, job_type, is_paired):
-        return math.inf if workers > 0 and num_ps > 0 else -math.inf, False, stretch, loss
-    is_shared = rules.link_sharing > 0.0 and _is_on_network_after(job, job_type, entries, s, kind)
-    if is_shared:
-        stretch = _own_stretch(state, b, i, s)
-        loss = _loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
-    e = b % state.best_speed.shape[0]
-    speed = estimated_speed(state.estimate[e, job.type], job_type, workers, num_ps, stretch)
-    gain = weight * (speed / state.best_speed[e, job.type] - job.relative_speed) - loss
+        return math.inf if workers > 0 and num_ps > 0 else -math.inf, False, 1.0, 0.0
+    relative, loss, is_shared, stretch = effect_of_task(state, b, i, kind, s, workers, num_ps)
+    gain = weight * (relative - job.relative_speed) - loss
     return gain, is_shared, stretch, loss
 
 
@@ -197,13 +96,12 @@ def _gain_ahead(state, b, i, kind, weight, look_ahead, is_shared, stretch, loss)
     job = state.jobs[b, i]
     job_type = state.types[job.type]
     entries = state.entries[b, i]
-    single = is_single_server(job_type.architecture)
-    if not is_shared and rules.link_sharing > 0.0 and not single:
+    if not is_shared and rules.link_sharing > 0.0 and not is_single_server(job_type.architecture):
         s = find_server_for_action(
-            state.servers[b], state.least_loaded[b], job, job_type, entries, single, kind, rules.placement, -1
+            state.servers[b], state.least_loaded[b], job, job_type, entries, kind, rules.placement, -1
         )
-        stretch = _own_stretch(state, b, i, s)
-        loss = _loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
+        stretch = own_stretch_after(state, b, i, s)
+        loss = loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
     e = b % state.best_speed.shape[0]
     while num_actions <= look_ahead and _can_take(state, b, i, kind, num_actions):
         workers = job.workers + (0 if kind == PS else num_actions)

@@ -11,21 +11,15 @@ from dl2env.sim.placement import (
     action_demand,
     add_tasks,
     find_server_for_action,
+    is_single_server,
     take,
     uses_network,
 )
 from dl2env.sim.speeds import link_stretch, refresh_speed
 from dl2env.sim.state import LEAST_LOADED_SINGLE
-from dl2env.speed.parameters import LOCAL_PS, PEARL, SINGLE
 
 FAILED, PLACED, EXHAUSTED = range(3)
 """Outcomes of `place`."""
-
-
-@inline_kernel
-def is_single_server(architecture):
-    """Whether all workers of the architecture must share a server."""
-    return architecture == LOCAL_PS or architecture == PEARL or architecture == SINGLE
 
 
 @inline_kernel
@@ -47,7 +41,6 @@ def is_legal(state, b, i, kind):
     if not rules.mask_resources:
         return True
     if rules.placement == LEAST_LOADED_SINGLE or (is_single_server(job_type.architecture) and job.num_entries > 0):
-        single = is_single_server(job_type.architecture)
         return (
             find_server_for_action(
                 state.servers[b],
@@ -55,7 +48,6 @@ def is_legal(state, b, i, kind):
                 job,
                 job_type,
                 state.entries[b, i],
-                single,
                 kind,
                 rules.placement,
                 -1,
@@ -130,7 +122,15 @@ def fill_window(state, b):
         if slot < filled:
             job = jobs[window[slot]]
             row = state.obs_jobs[b, slot]
-            write_job_static(row, job, state.type_features[job.type], env.interval, rules.interval_s)
+            write_job_static(
+                row,
+                job,
+                state.types[job.type],
+                state.type_features[job.type],
+                env.interval,
+                rules,
+                state.specs.shape[0],
+            )
             write_job_progress(row, num_type_features, job, state.best_speed[e, job.type], rules.interval_s)
             write_row(state, b, window[slot])
         else:
@@ -207,9 +207,8 @@ def place(state, b, i, kind):
     servers = state.servers[b]
     least_loaded = state.least_loaded[b]
     entries = state.entries[b, i]
-    single = is_single_server(job_type.architecture)
     pinned = env.pinned_server
-    s = find_server_for_action(servers, least_loaded, job, job_type, entries, single, kind, rules.placement, pinned)
+    s = find_server_for_action(servers, least_loaded, job, job_type, entries, kind, rules.placement, pinned)
     if s < 0:
         return FAILED
     if servers[s].num_jobs == 0:

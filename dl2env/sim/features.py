@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dl2env.jit import inline_kernel
+from dl2env.jit import inline_kernel, kernel
+from dl2env.sim.contention import effect_of_task
+from dl2env.sim.placement import PS, WORKER, action_demand, find_server_for_action
 from dl2env.sim.speeds import estimated_speed
 
 JOB_FEATURES = (
     "present",
     "age",  # a / (a + 10), a = intervals since arrival
     "intervals_run",  # r / (r + 10)
+    "demand_worker",  # dominant share of a worker times the number of servers: 1 is all of an average server
+    "demand_ps",
     "remaining",  # fraction of the estimated epochs
     "remaining_ideal",  # x / (x + 5), x = intervals left at the type's best isolated speed
     "dominant_share",
@@ -21,8 +25,14 @@ JOB_FEATURES = (
     "communication",  # share of the estimated step time
     "slowdown",  # 1 - 1 / stretch
     "on_network",
+    "net_gain_worker",  # g / (|g| + 0.1), g = change of the summed relative speed of all jobs by one more worker
+    "net_gain_ps",
+    "net_gain_bundle",
 )
 """Columns of a job's row after the columns that describe its type."""
+
+NUM_NET_GAINS = 3
+"""The last columns. They change for every job with every placement, and are worked out only for those who read them."""
 
 CLUSTER_FEATURES = (
     "free_cpus",
@@ -52,44 +62,58 @@ def _gain(estimate, job_type, job, best_speed, more_workers, more_ps):
 
 
 @inline_kernel
-def write_job_static(row, job, type_features, interval, interval_s):
+def _demand(job_type, kind, rules, num_servers):
+    """Share of an average server that the task of an action takes, of the resource it takes most of."""
+    cpus, gpus = action_demand(job_type, kind)
+    demand = 0.0
+    if rules.total_cpus > 0.0:
+        demand = cpus * num_servers / rules.total_cpus
+    if rules.total_gpus > 0.0:
+        demand = max(demand, gpus * num_servers / rules.total_gpus)
+    return min(demand, 1.0)
+
+
+@inline_kernel
+def write_job_static(row, job, job_type, type_features, interval, rules, num_servers):
     """Writes the columns of a slot's row that do not change while decisions are made."""
-    num_type_features = type_features.shape[0]
-    for f in range(num_type_features):
+    k = type_features.shape[0]
+    for f in range(k):
         row[f] = type_features[f]
-    age = interval - job.arrival_s / interval_s
-    row[num_type_features] = 1.0
-    row[num_type_features + 1] = age / (age + 10.0)
-    row[num_type_features + 2] = job.intervals_run / (job.intervals_run + 10.0)
+    age = interval - job.arrival_s / rules.interval_s
+    row[k] = 1.0
+    row[k + 1] = age / (age + 10.0)
+    row[k + 2] = job.intervals_run / (job.intervals_run + 10.0)
+    row[k + 3] = _demand(job_type, WORKER, rules, num_servers)
+    row[k + 4] = _demand(job_type, PS, rules, num_servers)
 
 
 @inline_kernel
 def write_job_progress(row, k, job, best_speed, interval_s):
     """Writes the columns about the remaining work; `k` is the number of type columns."""
     left = max(job.epochs - job.epochs_done, 0.0)
-    row[k + 3] = _clip(left / job.epochs, 0.0, 1.0)
+    row[k + 5] = _clip(left / job.epochs, 0.0, 1.0)
     ideal = left * job.samples_per_epoch / best_speed / interval_s if best_speed > 0.0 else 0.0
-    row[k + 4] = ideal / (ideal + 5.0)
+    row[k + 6] = ideal / (ideal + 5.0)
 
 
 @inline_kernel
 def write_job_allocation(row, k, job, job_type, estimate, best_speed, max_workers, max_ps):
     """Writes the columns that depend on the allocation; `k` is the number of type columns."""
-    row[k + 5] = job.dominant_share
-    row[k + 6] = job.workers / max_workers
-    row[k + 7] = job.ps / max_ps
-    row[k + 8] = _clip(job.relative_speed, 0.0, 1.0)
-    row[k + 9] = _gain(estimate, job_type, job, best_speed, 1, 0)
-    row[k + 10] = _gain(estimate, job_type, job, best_speed, 0, 1)
-    row[k + 11] = _gain(estimate, job_type, job, best_speed, 1, 1)
+    row[k + 7] = job.dominant_share
+    row[k + 8] = job.workers / max_workers
+    row[k + 9] = job.ps / max_ps
+    row[k + 10] = _clip(job.relative_speed, 0.0, 1.0)
+    row[k + 11] = _gain(estimate, job_type, job, best_speed, 1, 0)
+    row[k + 12] = _gain(estimate, job_type, job, best_speed, 0, 1)
+    row[k + 13] = _gain(estimate, job_type, job, best_speed, 1, 1)
     communication = 0.0
     if job.speed > 0.0:
         step_s = estimate[job.workers, job.ps, 0]
         communication_s = estimate[job.workers, job.ps, 1]
         communication = communication_s * job.stretch / (step_s + (job.stretch - 1.0) * communication_s)
-    row[k + 12] = communication
-    row[k + 13] = 1.0 - 1.0 / job.stretch
-    row[k + 14] = 1.0 if job.is_on_network else 0.0
+    row[k + 14] = communication
+    row[k + 15] = 1.0 - 1.0 / job.stretch
+    row[k + 16] = 1.0 if job.is_on_network else 0.0
 
 
 @inline_kernel
@@ -105,3 +129,43 @@ def write_cluster(row, env, rules, num_servers):
     row[5] = _clip(env.speed_sum / env.num_active, 0.0, 1.0) if env.num_active > 0 else 0.0
     row[6] = _clip(env.slowdown_sum / env.num_active, 0.0, 1.0) if env.num_active > 0 else 0.0
     row[7] = env.busy_servers / num_servers
+
+
+@kernel
+def write_net_gains(state, env_idx, rows):
+    """Writes the columns of the net gains, 0 where an action is illegal or finds no server.
+
+    The prediction is what the reward term `speed_gain` pays for the action.
+
+    Args:
+        state: The batch.
+        env_idx: (n,) environments.
+        rows: (n, J, F) observations of their jobs.
+    """
+    placement = state.rules[0].placement
+    first = rows.shape[2] - NUM_NET_GAINS
+    for x in range(env_idx.shape[0]):
+        b = env_idx[x]
+        for slot in range(state.env[b].window_size):
+            i = state.window[b, slot]
+            job = state.jobs[b, i]
+            job_type = state.types[job.type]
+            for kind in range(NUM_NET_GAINS):
+                if not state.mask[b, 3 * slot + kind]:
+                    continue
+                s = find_server_for_action(
+                    state.servers[b],
+                    state.least_loaded[b],
+                    job,
+                    job_type,
+                    state.entries[b, i],
+                    kind,
+                    placement,
+                    state.env[b].pinned_server,
+                )
+                if s >= 0:
+                    workers = job.workers + int(kind != PS)
+                    num_ps = job.ps + int(kind != WORKER)
+                    relative, loss, _, _ = effect_of_task(state, b, i, kind, s, workers, num_ps)
+                    gain = relative - job.relative_speed - loss
+                    rows[x, slot, first + kind] = gain / (abs(gain) + 0.1)

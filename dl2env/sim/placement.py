@@ -6,7 +6,7 @@ import math
 
 from dl2env.jit import inline_kernel
 from dl2env.sim.state import LEAST_LOADED, LEAST_LOADED_SINGLE, PACK, SPREAD
-from dl2env.speed.parameters import ALL_REDUCE, PS_WORKER
+from dl2env.speed.parameters import ALL_REDUCE, LOCAL_PS, PEARL, PS_WORKER, SINGLE
 
 WORKER, PS, BUNDLE = range(3)
 """Kinds of a job action: one worker, one parameter server, one of each on one server."""
@@ -24,6 +24,12 @@ def action_demand(job_type, kind):
         cpus += job_type.ps_cpus
         gpus += job_type.ps_gpus
     return cpus, gpus
+
+
+@inline_kernel
+def is_single_server(architecture):
+    """Whether all workers of the architecture must share a server."""
+    return architecture == LOCAL_PS or architecture == PEARL or architecture == SINGLE
 
 
 @inline_kernel
@@ -66,13 +72,11 @@ def find_server(servers, least_loaded, entries, num_entries, cpus, gpus, placeme
 
 
 @inline_kernel
-def find_server_for_action(
-    servers, least_loaded, job, job_type, entries, is_single_server, kind, placement, pinned_server
-):
+def find_server_for_action(servers, least_loaded, job, job_type, entries, kind, placement, pinned_server):
     """Server for an action of a job, -1 when it cannot be placed; single-server types stay where they are."""
     cpus, gpus = action_demand(job_type, kind)
     only = pinned_server
-    if is_single_server and job.num_entries > 0:
+    if is_single_server(job_type.architecture) and job.num_entries > 0:
         only = entries[0].server
     if only >= 0:
         return only if servers[only].free_cpus >= cpus and servers[only].free_gpus >= gpus else -1

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
-from dl2env.sim import dynamics, fitting
+from dl2env.sim import dynamics, features, fitting
 from dl2env.sim.build import build_state
 from dl2env.sim.estimates import Estimator
 from dl2env.sim.state import REWARD_TERMS, Report, State
@@ -260,9 +260,19 @@ class ClusterSimulator:
             was_done[chosen] = self._is_done[chosen]
             self._is_done[:] = was_done
 
-    def observation(self) -> dict[str, NDArray[np.float32]]:
-        """Fresh arrays `jobs` (B, J, F) and `cluster` (B, C), see `sim.features`."""
-        return {"jobs": self.state.obs_jobs.copy(), "cluster": self.state.obs_cluster.copy()}
+    def observation(self, env_idx: Sequence[int] | NDArray[np.integer] | None = None) -> dict[str, NDArray[np.float32]]:
+        """What an agent sees, see `sim.features`.
+
+        Args:
+            env_idx: n environments; all by default.
+
+        Returns:
+            Fresh arrays `jobs` (n, J, F) and `cluster` (n, C).
+        """
+        chosen = np.arange(self.num_envs) if env_idx is None else np.asarray(env_idx, dtype=np.int64)
+        jobs = self.state.obs_jobs[chosen]
+        features.write_net_gains(self.state, chosen, jobs)
+        return {"jobs": jobs, "cluster": self.state.obs_cluster[chosen]}
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Fresh (B, 3 J + 1) array, True where the action is legal; void always is."""

@@ -243,6 +243,21 @@ class Cluster:
         tasks.ps += ps
         server.used_cpus += demand.cpus
         server.used_gpus += demand.gpus
+        self._weigh(server)
+
+    def take_back(self, job: Job, server: Server, workers: int, ps: int) -> None:
+        """Undoes a `put`."""
+        tasks = job.tasks[server.id]
+        tasks.workers -= workers
+        tasks.ps -= ps
+        if tasks.total == 0:
+            del job.tasks[server.id]
+        demand = job.type.demand(workers, ps)
+        server.used_cpus -= demand.cpus
+        server.used_gpus -= demand.gpus
+        self._weigh(server)
+
+    def _weigh(self, server: Server) -> None:
         if self.load_by_sum:
             server.load = float(server.used_cpus + server.used_gpus)
         else:

@@ -13,12 +13,12 @@ from tests.reference.speed import Links
 if TYPE_CHECKING:
     from tests.reference.simulator import ReferenceSimulator
 
-NUM_JOB_COLUMNS = 15
+NUM_JOB_COLUMNS = 20
 NUM_CLUSTER_COLUMNS = 8
 
 
 def observe(sim: ReferenceSimulator) -> dict[str, NDArray[np.float64]]:
-    """`jobs` (J, K + 15), zeros in empty slots, and `cluster` (8,)."""
+    """`jobs` (J, K + 20), zeros in empty slots, and `cluster` (8,)."""
     links = sim.links()
     jobs = np.zeros((sim.config.observation.window, sim.type_features.shape[1] + NUM_JOB_COLUMNS))
     for slot, job in enumerate(sim.window):
@@ -45,6 +45,8 @@ def _job_columns(sim: ReferenceSimulator, job: Job, links: Links) -> list[float]
         1.0,
         age / (age + 10.0),
         job.intervals_run / (job.intervals_run + 10.0),
+        _demand(sim, job, 1, 0),
+        _demand(sim, job, 0, 1),
         _clip(job.remaining_fraction, 0.0, 1.0),
         ideal_intervals / (ideal_intervals + 5.0),
         sim.cluster.dominant_share(job),
@@ -57,7 +59,21 @@ def _job_columns(sim: ReferenceSimulator, job: Job, links: Links) -> list[float]
         estimate.communication_share(kind, workers, ps, stretch),
         1.0 - 1.0 / stretch,
         float(job.is_on_network),
+        *(_squashed(sim.net_gain(job, *tasks)) for tasks in ((1, 0), (0, 1), (1, 1))),
     ]
+
+
+def _demand(sim: ReferenceSimulator, job: Job, workers: int, ps: int) -> float:
+    """Share of an average server."""
+    demand, cluster = job.type.demand(workers, ps), sim.cluster
+    num_servers = len(cluster.servers)
+    by_cpu = demand.cpus / (cluster.total_cpus / num_servers) if cluster.total_cpus else 0.0
+    by_gpu = demand.gpus / (cluster.total_gpus / num_servers) if cluster.total_gpus else 0.0
+    return min(max(by_cpu, by_gpu), 1.0)
+
+
+def _squashed(gain: float) -> float:
+    return gain / (abs(gain) + 0.1)
 
 
 def _cluster_columns(sim: ReferenceSimulator, links: Links) -> list[float]:

@@ -141,7 +141,7 @@ class ReferenceSimulator:
         ]
 
     def observation(self) -> dict[str, NDArray[np.float64]]:
-        """`jobs` (J, K + 15) and `cluster` (8,), in float64."""
+        """`jobs` (J, K + 20) and `cluster` (8,), in float64."""
         return observation.observe(self)
 
     def learn(self, estimate: NDArray[np.float64]) -> None:
@@ -164,6 +164,17 @@ class ReferenceSimulator:
         if job.workers + workers > job.type.max_workers or job.ps + ps > job.type.max_ps:
             return False
         return not self.rules.mask_resources or self.cluster.choose(job, job.type.demand(workers, ps)) is not None
+
+    def net_gain(self, job: Job, workers: int, ps: int) -> float:
+        """Change of the summed relative speed of all jobs by a further placement; 0 if it is illegal or fails."""
+        server = self.cluster.choose(job, job.type.demand(workers, ps))
+        if server is None or not self._is_legal(job, workers, ps):
+            return 0.0
+        before = sum(self.relative_speeds())
+        self.cluster.put(job, server, workers, ps)
+        gain = sum(self.relative_speeds()) - before
+        self.cluster.take_back(job, server, workers, ps)
+        return gain
 
     def step(self, action: int) -> StepResult:
         """Takes one decision and whatever follows from it.

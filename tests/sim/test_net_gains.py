@@ -1,0 +1,45 @@
+"""The net gains of the observation foretell what the reward term `speed_gain` pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dl2env.envs.vector_env import SchedulingVectorEnv
+from dl2env.sim.features import JOB_FEATURES, NUM_NET_GAINS
+
+
+def test_they_are_the_last_columns() -> None:
+    assert all(name.startswith("net_gain_") for name in JOB_FEATURES[-NUM_NET_GAINS:])
+    assert not any(name.startswith("net_gain_") for name in JOB_FEATURES[:-NUM_NET_GAINS])
+
+
+@pytest.mark.parametrize("scenario", ["dl2-small-v1", "heterogeneous-v1", "pai-models-v1", "estimation-error-v1"])
+def test_they_foretell_the_speed_gain(scenario: str) -> None:
+    env = SchedulingVectorEnv(4, scenario=scenario)
+    rng = np.random.default_rng(5)
+    obs, infos = env.reset(seed=3)
+    seen = []
+    for _ in range(300):
+        odds = rng.random(infos["action_mask"].shape) * infos["action_mask"]
+        odds[:, -1] = rng.random(4) < 0.05
+        actions = odds.argmax(axis=1)
+        shown = obs["jobs"][:, :, -NUM_NET_GAINS:].reshape(4, -1)
+        obs, _, _, _, infos = env.step(actions)
+        paid = infos["reward_terms"]["speed_gain"]
+        for b in np.flatnonzero(actions < env.simulator.num_actions - 1):
+            assert shown[b, actions[b]] == pytest.approx(paid[b] / (abs(paid[b]) + 0.1), abs=1e-5)
+            seen.append(paid[b])
+    assert min(seen) < -0.01 and max(seen) > 0.01  # both signs were met
+
+
+def test_they_are_zero_where_nothing_is_legal() -> None:
+    env = SchedulingVectorEnv(3, scenario="saturated-12-v1")
+    obs, infos = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        shown = obs["jobs"][:, :, -NUM_NET_GAINS:].reshape(3, -1)
+        assert not shown[~infos["action_mask"][:, :-1]].any()
+        odds = rng.random(infos["action_mask"].shape) * infos["action_mask"]
+        odds[:, -1] *= 0.02
+        obs, _, _, _, infos = env.step(odds.argmax(axis=1))

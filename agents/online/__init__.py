@@ -1,0 +1,1 @@
+"""Learning while scheduling: one cluster, jobs that keep coming, and a policy that is updated meanwhile."""

@@ -41,6 +41,7 @@ class ActorCritic(BaseAlgorithm):
     env: Any  # SB3VecEnv
     _last_obs: Any  # of it: arrays by name
     stop_requested: bool = False  # set by whoever wants the training to end at the next border between updates
+    ended_early: bool = False  # set by a callback that ends the training at the present border
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()

@@ -29,7 +29,8 @@ class Learner(Protocol):
         env: Its environments.
         seed: Seed of everything.
         num_timesteps: Decisions learned from since the start of training, earlier runs included.
-        stop_requested: Set by whoever wants the training to end at the next border between updates.
+        stop_requested: Set by whoever wants the training to end at the next border between updates, to go on later.
+        ended_early: Set at a border between updates by a callback that ends the training there for good.
         ep_info_buffer: The last episodes.
     """
 
@@ -40,6 +41,7 @@ class Learner(Protocol):
     seed: int | None
     num_timesteps: int
     stop_requested: bool
+    ended_early: bool
     ep_info_buffer: Any
     _n_updates: int
     _last_obs: Any
@@ -74,7 +76,7 @@ class Learner(Protocol):
 
 
 class _StopOnRequest(BaseCallback):
-    """Ends the training at the next border between updates once a stop is requested."""
+    """Ends the training at the next border between updates once a stop is requested, or where it ended early."""
 
     _is_last: bool = False
 
@@ -83,7 +85,7 @@ class _StopOnRequest(BaseCallback):
         self._is_last = self.model.stop_requested  # type: ignore[attr-defined]
 
     def _on_step(self) -> bool:
-        return not self._is_last
+        return not (self._is_last or self.model.ended_early)  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -93,6 +95,9 @@ def _ctrl_c_requests_stop(model: Learner) -> Iterator[None]:
         yield  # only the main thread may handle signals
         return
     previous = signal.getsignal(signal.SIGINT)
+    if previous is signal.SIG_IGN:  # one of several runs at a time: whoever started it decides
+        yield
+        return
 
     def request(signum: int, frame: FrameType | None) -> None:
         model.stop_requested = True
@@ -118,12 +123,12 @@ def fine_tune(model: Learner, total_decisions: int, callbacks: Sequence[BaseCall
         callbacks: See `agents.callbacks`.
 
     Returns:
-        Whether the training is complete; False if the user stopped it.
+        Whether the training is complete, early or not; False if the user stopped it.
     """
     remaining = total_decisions - model.num_timesteps
     if remaining <= 0:
         return True
-    model.stop_requested = False
+    model.stop_requested = model.ended_early = False
     with _ctrl_c_requests_stop(model):
         model.learn(
             remaining,

@@ -18,7 +18,7 @@ from stable_baselines3.common.logger import configure
 from torch.utils.tensorboard import SummaryWriter
 
 from agents.actor_critic import build_actor_critic
-from agents.callbacks import Checkpoints, ProgressBar, RolloutStatistics, Validation
+from agents.callbacks import Checkpoints, ProgressBar, RolloutStatistics, UpdateLimit, Validation
 from agents.checkpoint import load_weights, read_info, resume_training, save_network
 from agents.decision_layout import ObservationLayout, layout_of
 from agents.demonstrations import DecisionMix, Demonstrations
@@ -26,9 +26,10 @@ from agents.learner import Learner, fine_tune
 from agents.networks import NetworkConfig, ObservationShape, build_network
 from agents.observations import AgentVectorEnv, observed_shape
 from agents.ppo import build_ppo
-from agents.progress import PhaseBar
+from agents.progress import PhaseBar, Watch
 from agents.recording import record_demonstrations
 from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunFolder
+from agents.run_tensorboard import EpisodePictures
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
 from agents.settings import RunSettings, build_scenario
 from agents.validation import Validator
@@ -73,13 +74,13 @@ class World:
 
 
 def run_pipeline(
-    folder: RunFolder, *, show_bars: bool = True, say: Say = print, command: list[str] | None = None
+    folder: RunFolder, *, show_bars: bool | Watch = True, say: Say = print, command: list[str] | None = None
 ) -> Path:
     """Runs the phases that are not complete yet.
 
     Args:
         folder: The run.
-        show_bars: Show a progress bar per phase on stderr.
+        show_bars: Show a progress bar per phase on stderr; a function is called instead.
         say: Receives what the user should read.
         command: Command line of the run, stored with its result.
 
@@ -193,7 +194,7 @@ def make_env(world: World, num_envs: int, agent: NetworkConfig | None = None) ->
     return env if agent is None or agent.observation == "native" else AgentVectorEnv(env, agent)
 
 
-def record_teacher(folder: RunFolder, world: World, show_bars: bool) -> Demonstrations:
+def record_teacher(folder: RunFolder, world: World, show_bars: bool | Watch) -> Demonstrations:
     """Lets the teacher play."""
     assert world.teacher is not None
     settings = folder.settings
@@ -208,7 +209,7 @@ def record_teacher(folder: RunFolder, world: World, show_bars: bool) -> Demonstr
         )
 
 
-def decisions_to_learn(folder: RunFolder, world: World, show_bars: bool, say: Say) -> DecisionMix:
+def decisions_to_learn(folder: RunFolder, world: World, show_bars: bool | Watch, say: Say) -> DecisionMix:
     """Reads the recordings that the settings name, or lets the teacher play."""
     settings = folder.settings
     if not settings.warmup.files:
@@ -219,7 +220,7 @@ def decisions_to_learn(folder: RunFolder, world: World, show_bars: bool, say: Sa
         return read_files(*_files(settings, world.config), bar.move_to)
 
 
-def run_warmup(folder: RunFolder, world: World, show_bars: bool, say: Say) -> None:
+def run_warmup(folder: RunFolder, world: World, show_bars: bool | Watch, say: Say) -> None:
     """Records the teacher or reads recordings, trains a new network to decide like them, and saves that."""
     settings = folder.settings
     started = time.perf_counter()
@@ -276,14 +277,20 @@ def build_learner(folder: RunFolder, world: World) -> Learner:
     return model
 
 
-def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) -> None:
+def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool | Watch, say: Say) -> None:
     """Fine-tunes by reinforcement learning, with validations and checkpoints."""
     settings = folder.settings
     tuning = settings.fine_tuning
     started = time.perf_counter()
     model = build_learner(folder, world)
     first = model.num_timesteps
-    bar = ProgressBar(tuning.num_decisions, "fine-tuning", disable=not show_bars)
+    bar = ProgressBar(
+        tuning.num_decisions,
+        "fine-tuning",
+        disable=show_bars is not True,
+        num_updates=tuning.num_updates,
+        watch=show_bars if callable(show_bars) else None,
+    )
     validate = _RecordedValidator(folder, model, Validator(world.config, world.validation, settings.evaluation.batch))
     validation = Validation(
         validate,
@@ -292,45 +299,76 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool, say: Say) 
         seed=stream_seed(settings.seed, "sampling"),
         env_config=world.config,
         bar=bar,
+        patience=tuning.patience,
     )
-    if first and folder.best.is_dir():
-        validation.best_value = read_info(folder.best).metrics["avg_jct"]
+    validation.restore(validate.history)
     checkpoints = Checkpoints(folder.last, tuning.checkpoint_every, env_config=world.config)
+    limit = [] if tuning.num_updates is None else [UpdateLimit(tuning.num_updates)]
     try:
-        is_done = fine_tune(model, tuning.num_decisions, [RolloutStatistics(), bar, validation, checkpoints])
+        is_done = fine_tune(
+            model,
+            tuning.num_decisions,
+            [RolloutStatistics(), bar, *limit, validation, *_pictures(folder, world), checkpoints],
+        )
     finally:
         bar.close()
         model.logger.close()
     if not is_done:
         raise KeyboardInterrupt
     elapsed_s = time.perf_counter() - started
-    learned = model.num_timesteps - first
+    last = read_info(folder.last)
+    learned = last.num_decisions - first
+    is_early_stop = tuning.patience is not None and validation.num_worse >= tuning.patience
     folder.complete(
         FINE_TUNING,
-        num_decisions=model.num_timesteps,
-        num_updates=model.updates_done,
+        num_decisions=last.num_decisions,
+        num_updates=last.num_updates,
+        early_stop=is_early_stop,
         best=dict(read_info(folder.best).metrics),
         wall_s=elapsed_s,
     )
+    if is_early_stop:
+        say(f"fine-tuning: early stop, {validation.num_worse} validations without a better one")
     say(
         f"fine-tuning: {learned} decisions in {elapsed_s:.0f} s; best mean JCT on validation workloads "
         f"{validation.best_value:.3f} intervals; checkpoints {folder.last}, {folder.best}"
     )
 
 
+def _pictures(folder: RunFolder, world: World) -> list[EpisodePictures]:
+    """The callback that draws episodes for TensorBoard, if the settings want it."""
+    settings = folder.settings
+    every = settings.evaluation.picture_every
+    if every is None:
+        return []
+    others = {name: world.baselines[name] for name in settings.evaluation.compare_with if name in world.baselines}
+    return [
+        EpisodePictures(
+            world.config,
+            world.validation[0],
+            every * settings.fine_tuning.validate_every,
+            others,
+            stream_seed(settings.seed, "pictures"),
+        )
+    ]
+
+
 class _RecordedValidator:
-    """A validator that keeps its figures in the run folder."""
+    """A validator that keeps its figures in the run folder.
+
+    Attributes:
+        history: Figures of the validations that count: a resumed run makes those after its checkpoint again.
+    """
 
     def __init__(self, folder: RunFolder, model: Learner, validator: Validator) -> None:
         self._folder = folder
         self._model = model
         self._validator = validator
-        # Validations after the checkpoint that a run resumes from are made again.
         done = folder.read_validations() if model.num_timesteps else []
-        self._history = [figures for figures in done if figures["num_decisions"] < model.num_timesteps]
+        self.history = [figures for figures in done if figures["num_decisions"] < model.num_timesteps]
 
     def __call__(self, scheduler: Scheduler) -> dict[str, float]:
         figures = self._validator(scheduler)
-        self._history.append({"num_decisions": self._model.num_timesteps, **figures})
-        self._folder.write_validations(self._history)
+        self.history.append({"num_decisions": self._model.num_timesteps, **figures})
+        self._folder.write_validations(self.history)
         return figures

@@ -96,6 +96,7 @@ class SchedulingPPO(MaskablePPO):
     rollout_buffer: IntervalRolloutBuffer  # type: ignore[assignment]
     config: PPOConfig
     stop_requested: bool = False  # set by whoever wants the training to end at the next border between updates
+    ended_early: bool = False  # set by a callback that ends the training at the present border
 
     def train(self) -> None:
         """One update from the rollout buffer."""

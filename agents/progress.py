@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
+
+Watch = Callable[[str, int, int], None]
+"""Called with the name of a phase, what is done of it, and its total."""
 
 _LOG_EVERY_S = 10.0
 """Seconds between two states of a bar that goes to a file, where every state is kept."""
@@ -18,16 +22,18 @@ class PhaseBar:
     Args:
         description: Name of the phase.
         unit: What is counted.
-        is_shown: False: no output.
+        show: True: a bar. False: no output. A function: is called instead, for a bar over several runs.
     """
 
-    def __init__(self, description: str, unit: str, is_shown: bool = True) -> None:
+    def __init__(self, description: str, unit: str, show: bool | Watch = True) -> None:
+        self._description = description
+        self._watch = show if callable(show) else None
         self._bar: Any = tqdm(
             desc=description,
             unit=unit,
             unit_scale=True,
             dynamic_ncols=True,
-            disable=not is_shown,
+            disable=show is not True,
             mininterval=0.2 if sys.stderr.isatty() else _LOG_EVERY_S,
         )
 
@@ -37,6 +43,8 @@ class PhaseBar:
         if shown:
             self._bar.set_postfix(shown, refresh=False)
         self._bar.update(done - self._bar.n)
+        if self._watch is not None:
+            self._watch(self._description, done, total)
 
     def __enter__(self) -> PhaseBar:
         return self

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from agents.dl2_config import DL2Config
 from agents.networks import NetworkConfig
@@ -21,6 +21,8 @@ from agents.world_keys import WORLD_GROUPS
 from dl2env.config_dict import config_from_dict
 from dl2env.errors import ConfigError
 from dl2env.scenarios import Scenario, get_scenario
+
+Decide = Literal["best", "sampled", "deterministic"]
 
 _NOT_COMPARED = ("reward.", "observation.type_encoding")
 """Overrides that change what a learner is told, not the world, and so are no part of the world's name."""
@@ -60,15 +62,19 @@ class FineTuningSettings(PPOConfig):
     Attributes:
         enabled: Off: the run ends with the warm-up.
         num_envs: B, environments to learn in.
-        num_decisions: Decisions to learn from in all; rounded up to whole updates.
+        num_decisions: Decisions to learn from in all; rounded up to whole updates. The schedules end there.
+        num_updates: End after that many updates, if that comes first; None: never.
         validate_every: Updates between validations; there is one more at the end.
+        patience: Early stop: end after that many validations in a row without a lower mean JCT; None: never.
         checkpoint_every: Updates between checkpoints to resume from.
     """
 
     enabled: bool = True
     num_envs: int = 64
     num_decisions: int = 2_000_000
+    num_updates: int | None = None
     validate_every: int = 20
+    patience: int | None = None
     checkpoint_every: int = 10
 
     def __post_init__(self) -> None:
@@ -89,15 +95,19 @@ class DL2Settings(DL2Config):
     Attributes:
         enabled: Off: the run ends with the warm-up.
         num_envs: B, environments to learn in: clusters that share one network. 1 is the paper's single scheduler.
-        num_decisions: Decisions to learn from in all; rounded up to whole updates.
+        num_decisions: Decisions to learn from in all; rounded up to whole updates. The schedules end there.
+        num_updates: End after that many updates, if that comes first; None: never.
         validate_every: Updates between validations; there is one more at the end.
+        patience: Early stop: end after that many validations in a row without a lower mean JCT; None: never.
         checkpoint_every: Updates between checkpoints to resume from; each holds the experience replay.
     """
 
     enabled: bool = True
     num_envs: int = 1
     num_decisions: int = 400_000
+    num_updates: int | None = None
     validate_every: int = 500
+    patience: int | None = None
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
@@ -106,9 +116,10 @@ class DL2Settings(DL2Config):
 
 
 def _check_budget(group: str, settings: FineTuningSettings | DL2Settings) -> None:
-    for name in ("num_envs", "num_decisions", "validate_every", "checkpoint_every"):
-        if getattr(settings, name) < 1:
-            raise ConfigError(f"{group}.{name}={getattr(settings, name)} must be at least 1")
+    for name in ("num_envs", "num_decisions", "num_updates", "validate_every", "patience", "checkpoint_every"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{group}.{name}={value} must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,12 @@ class EvaluationSettings:
         num_workloads: Test workloads.
         num_validation_workloads: Workloads of each validation.
         batch: Environments simulated at once; no effect on heuristics' results.
+        decide: How the run's networks decide in the comparison: `sampled`, `deterministic` (the most probable action),
+            or `best`, the one of the two that is better on the validation workloads.
+        warmup_agent: Also compare the network as the warm-up left it, if it was fine-tuned.
+        plots: Draw the comparison and the learning curve as PNG files.
+        picture_every: Validations between two pictures of an episode in TensorBoard, its JCT distribution and its
+            allocations, see `agents.run_tensorboard`; None: no pictures.
     """
 
     baselines: tuple[str, ...] = ("drf", "optimus-exact")
@@ -129,11 +146,19 @@ class EvaluationSettings:
     num_workloads: int = 50
     num_validation_workloads: int = 16
     batch: int = 64
+    decide: Decide = "best"
+    warmup_agent: bool = True
+    plots: bool = True
+    picture_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_workloads", "num_validation_workloads", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"evaluation.{name}={getattr(self, name)} must be at least 1")
+        for name in ("num_workloads", "num_validation_workloads", "batch", "picture_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"evaluation.{name}={value} must be at least 1")
+        if self.decide not in get_args(Decide):
+            known = ", ".join(get_args(Decide))
+            raise ConfigError(f"evaluation.decide={self.decide!r} is unknown; choose one of: {known}")
         if len(set(self.baselines)) < len(self.baselines):
             raise ConfigError(f"evaluation.baselines={list(self.baselines)} names a scheduler twice; remove one")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dl2env.config import EnvConfig, ServerGroup, TraceConfig
 from dl2env.config_dict import config_to_dict
-from dl2env.errors import ConfigError, TraceError
+from dl2env.errors import ConfigError, Dl2EnvError, TraceError
 from dl2env.workload.job_types import JobType
 
 _FIRST_KEYS = frozenset(
@@ -51,8 +51,9 @@ def world_values(config: EnvConfig, job_types: Sequence[JobType]) -> dict[str, A
     if config.workload.trace is not None:
         trace = world["workload"]["trace"]
         trace["path"] = _trace_digest(config.workload.trace.path, "workload.trace.path")
-        if config.workload.trace.companion is not None:
-            trace["companion"] = _trace_digest(config.workload.trace.companion, "workload.trace.companion")
+        companion = config.workload.trace.companion or _found_companion(config.workload.trace)
+        if companion is not None:
+            trace["companion"] = _trace_digest(companion, "workload.trace.companion")
     return {
         "world": world,
         "job_types": [_job_type_values(job_type) for job_type in job_types],
@@ -102,6 +103,16 @@ def _without_prose(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {str(key): _without_prose(value) for key, value in values.items() if key not in ("source", "name")}
     return values
+
+
+def _found_companion(trace: TraceConfig) -> str | None:
+    """The second file that reading the trace takes without being told, which decides results as a named one does."""
+    from dl2env.workload.traces.reader import find_trace
+
+    try:
+        return find_trace(trace.path, trace.format).companion
+    except Dl2EnvError:  # a file that is no trace is told when it is read; here its content alone counts
+        return None
 
 
 def _trace_digest(path: str, key: str) -> str:

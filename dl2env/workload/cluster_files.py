@@ -41,6 +41,7 @@ GPU_TYPES: dict[str, str] = {
     "A10": "a10",
     "A100": "a100",
     "A100-SXM4-80GB": "a100",
+    "A800-SXM4-80GB": "a100",  # an A100 with a slower NVLink
     "MISC": "k80",  # PAI: older cards, a mix of K40m, K80 and M60
 }
 """GPU kind in the words of a trace -> key of `data/hardware.toml`, letters of any case. Kinds that are not there

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,11 @@ from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError
 from dl2env.workload.generator import active_type_indices, training_speeds
 from dl2env.workload.traces.assign import AssignReport, TraceJobs, assign_work
-from dl2env.workload.traces.reader import read_trace
+from dl2env.workload.traces.formats import trace_format
+from dl2env.workload.traces.reader import Found, find_trace, read_found
 from dl2env.workload.traces.report import ReadReport
 from dl2env.workload.traces.shaping import digest, gpu_load, scale_load, shape
+from dl2env.workload.traces.source import TraceSource, unpacking
 from dl2env.workload.traces.table import JobTable
 
 
@@ -83,10 +88,36 @@ def configured_jobs(config: EnvConfig) -> tuple[TraceJobs, dict[str, Any]]:
     trace = config.workload.trace
     if trace is None:
         raise ConfigError("workload.trace: not set; name the trace to replay")
-    table, report = read_trace(trace.path, trace.format, strict=trace.strict, companion=trace.companion)
+    found = find_trace(trace.path, trace.format, trace.companion)
+    paths = [file.path for file in found.source.files] + ([Path(found.companion)] if found.companion else [])
+    table, report = _read(found.format.name, found.source, found.companion, trace.strict, _stamps(paths))
     report.warn()
     shaped = shaped_jobs(config, table)
     return shaped.jobs, provenance(shaped, report)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(
+    format: str, source: TraceSource, companion: str | None, strict: bool, stamps: tuple[tuple[str, int, int, int], ...]
+) -> tuple[JobTable, ReadReport]:
+    """Reads a trace; the splits of a scenario share the table, whose arrays are read-only, while its files stay."""
+    table, report = read_found(Found(trace_format(format), source, companion), strict=strict)
+    for field in dataclasses.fields(table):
+        value = getattr(table, field.name)
+        for array in (value, getattr(value, "codes", None), *(value.values() if field.name == "extra" else ())):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+    return table, report
+
+
+def _stamps(paths: Iterable[Path]) -> tuple[tuple[str, int, int, int], ...]:
+    """What changes when files do: name, time, size and inode of each."""
+    stamps = []
+    for path in paths:
+        with unpacking(str(path).partition("::")[0]):
+            stat = Path(str(path).partition("::")[0]).stat()
+        stamps.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(stamps)
 
 
 def provenance(shaped: ShapedJobs, report: ReadReport) -> dict[str, Any]:

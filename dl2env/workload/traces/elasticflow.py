@@ -24,6 +24,10 @@ _OWN = ("iteration", "ddl", "batch_size", "best_effort", "real_iteration", "real
 """One of these tells the lists from those of Tiresias."""
 
 SIMILAR_TYPES: dict[str, tuple[str, ...]] = {
+    "resnet50_cifar10": ("resnext-110",),  # residual network on CIFAR-10
+    "cifar10": ("resnext-110",),
+    "imagenet": ("resnet-50", "resnet50"),
+    "ncf": ("multi-interests", "dssm"),  # recommenders made of embeddings
     "resnet50": ("resnet-50", "resnet50"),
     "vgg16": ("vgg-16",),
     "inception3": ("inception-bn",),
@@ -31,7 +35,7 @@ SIMILAR_TYPES: dict[str, tuple[str, ...]] = {
     "gpt2": ("gpt2-small", "bert"),
     "deepspeech2": ("deep-speech", "speech", "deepspeech2"),
 }
-"""Spellings of the model names are recalled, not checked; a name that is not here gets a type by the general rule."""
+"""A name that is not here gets a type by the general rule."""
 
 
 def sniff(head: Head) -> Match:

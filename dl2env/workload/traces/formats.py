@@ -6,12 +6,13 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dl2env.config import TRACE_FORMATS
 from dl2env.errors import ConfigError, TraceError, UnknownNameError
 from dl2env.workload.traces.head import NO_MATCH, Head, Match
 from dl2env.workload.traces.report import ReadReport
-from dl2env.workload.traces.source import TraceFile, TraceSource
+from dl2env.workload.traces.source import TraceFile, TraceSource, printable
 from dl2env.workload.traces.table import JobTable
 
 _SURE = 1.0
@@ -43,6 +44,7 @@ class TraceFormat:
         read: Reads jobs; the source has several files only if `takes_several`.
         takes_several: The format is made of several tables, given as a folder or archive.
         companion: What `ReadOptions.companion` is for this format; empty if it has none.
+        find_companion: Finds that file where the user does not name it; None if it has to be named.
         similar_types: Label of a job -> names of catalogue types that resemble it, best first; the first one in the
             catalogue becomes the job's training type.
     """
@@ -54,6 +56,7 @@ class TraceFormat:
     read: Callable[[TraceSource, ReadOptions], tuple[JobTable, ReadReport]]
     takes_several: bool = False
     companion: str = ""
+    find_companion: Callable[[TraceFile], Path | None] | None = None
     similar_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -115,7 +118,7 @@ def detect(source: TraceSource) -> tuple[TraceFormat, TraceSource]:
         unused = tuple(file.short_name for file in source.files if file not in files)
         return trace_format(name), TraceSource(source.path, tuple(files), unused)
     if not found:
-        seen = ", ".join(file.member or file.path.name for file in source.files[:8])
+        seen = ", ".join(printable(file.member or file.path.name) for file in source.files[:8])
         raise TraceError(f"{source.path}: none of its files ({seen}) is of a known format: {', '.join(format_names())}")
     seen = "; ".join(f"{name}: {', '.join(file.short_name for file in files[:3])}" for name, files in found.items())
     raise TraceError(f"{source.path}: holds files of several formats ({seen}); name one file")

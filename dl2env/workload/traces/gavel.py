@@ -1,8 +1,11 @@
-"""Traces of the Gavel simulator (OSDI'20): `*.trace`, cells between tabs, no header, in two layouts.
+"""Traces of the Gavel simulator (OSDI'20): `*.trace`, cells between tabs, no header, told apart by their number.
 
 - 7 cells: job_type, command, num_steps_arg, needs_data_dir (0 or 1), total_steps, arrival_time (s), scale_factor (GPUs)
 - 10 cells: job_type, command, working_directory, num_steps_arg, needs_data_dir, total_steps, scale_factor,
   priority_weight, SLO, arrival_time
+- 6 cells, the oldest files: as 7, without needs_data_dir
+- 12 cells, files of Shockwave (NSDI'23): as 10, with mode (how the batch size changes) after scale_factor and duration
+  (s) before arrival_time; jobs run for that duration, and no table of throughputs is needed
 
 Work is counted in steps. A job runs for total_steps / throughput, where the throughput (steps/s of its job type, alone,
 at its scale factor, on V100s) comes from Gavel's table `simulation_throughputs.json`: the companion file, or a file of
@@ -41,6 +44,11 @@ COLUMNS = (
     (
         "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps", "scale_factor",
         "priority_weight", "slo", "arrival_time",
+    ),
+    ("job_type", "command", "num_steps_arg", "total_steps", "arrival_time", "scale_factor"),
+    (
+        "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps", "scale_factor",
+        "mode", "priority_weight", "slo", "duration", "arrival_time",
     ),
 )  # fmt: skip
 TABLE_NAME = "simulation_throughputs.json"
@@ -94,9 +102,10 @@ def _layout(head: Head) -> Layout | None:
 
 
 def _fits(cells: Mapping[str, str]) -> bool:
-    numbers = ("total_steps", "scale_factor", "arrival_time", "priority_weight", "slo")
+    numbers = ("total_steps", "scale_factor", "arrival_time", "priority_weight", "slo", "duration")
     has_numbers = all(re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", cells[name]) for name in numbers if name in cells)
-    return has_numbers and cells["needs_data_dir"] in ("0", "1") and not cells["job_type"].replace(".", "").isdigit()
+    has_flag = cells["needs_data_dir"] in ("0", "1") if "needs_data_dir" in cells else cells["num_steps_arg"][:1] == "-"
+    return has_numbers and has_flag and not cells["job_type"].replace(".", "").isdigit()
 
 
 def read_throughputs(path: str | Path) -> Throughputs:
@@ -133,17 +142,13 @@ def read_throughputs(path: str | Path) -> Throughputs:
     return Throughputs(file.name, gpu, steps_per_s, hashlib.sha256(content).hexdigest())
 
 
-def _find_throughputs(file: TraceFile, options: ReadOptions) -> Throughputs:
-    if options.companion is not None:
-        return read_throughputs(options.companion)
+def find_companion(file: TraceFile) -> Path | None:
+    """Gavel's table beside a trace or in one of the folders above it; None if there is none, or none is needed."""
+    layout = _layout(Head(file))
+    if layout is None or "duration" in layout.columns:
+        return None
     folders = file.path.resolve().parents[:_FOLDERS_ABOVE]
-    for folder in folders:
-        if (folder / TABLE_NAME).is_file():
-            return read_throughputs(folder / TABLE_NAME)
-    raise TraceError(
-        f"{file.name}, line 1: Gavel traces count work in steps, so durations need Gavel's table of throughputs: name "
-        f"it as companion (workload.trace.companion=<{TABLE_NAME}>), or put it beside the trace"
-    )
+    return next((folder / TABLE_NAME for folder in folders if (folder / TABLE_NAME).is_file()), None)
 
 
 def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadReport]:
@@ -152,31 +157,50 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
     head = Head(file)
     layout = _layout(head)
     if layout is None:
+        cells = " or ".join(str(len(columns)) for columns in COLUMNS)
         raise TraceError(
-            f"{file.name}, line 1: neither layout of Gavel traces; {head.describe()}; a row has {len(COLUMNS[0])} "
-            f"cells between tabs ({', '.join(COLUMNS[0])}) or {len(COLUMNS[1])} ({', '.join(COLUMNS[1])})"
+            f"{file.name}, line 1: none of the layouts of Gavel traces; {head.describe()}; a row has {cells} cells "
+            f"between tabs, such as {', '.join(COLUMNS[0])}"
         )
-    throughputs = _find_throughputs(file, options)
     builder = TableBuilder("gavel", source.path, options)
+    if "duration" in layout.columns:
+        for rows in builder.rows(file, layout):
+            _add(builder, rows, rows.duration("duration"))
+        return builder.finish()
+    if options.companion is None:
+        raise TraceError(
+            f"{file.name}, line 1: Gavel traces count work in steps, so durations need Gavel's table of throughputs: "
+            f"name it as companion (workload.trace.companion=<{TABLE_NAME}>), or put it beside the trace"
+        )
+    throughputs = read_throughputs(options.companion)
     for rows in builder.rows(file, layout):
-        _add(builder, rows, throughputs)
+        _add(builder, rows, _durations(rows, throughputs))
     builder.layout["throughputs"] = f"{throughputs.name}, {throughputs.gpu}"
     table, report = builder.finish(f"total_steps / throughput of the job type alone on {throughputs.gpu}")
     step = {"step": "throughputs", "gpu": throughputs.gpu, "sha256": throughputs.sha256}
     return replace(table, steps=(*table.steps, step)), report
 
 
-def _add(builder: TableBuilder, rows: Rows, throughputs: Throughputs) -> None:
+def _durations(rows: Rows, throughputs: Throughputs) -> NDArray[np.float64]:
+    """(n,) seconds that the steps take alone."""
     job_type = rows.text("job_type", is_required=True)
     steps = rows.number("total_steps", above=0)
     gpus = rows.count("scale_factor", at_least=1, is_whole=True)
-    arrival = rows.number("arrival_time", at_least=0, at_most=LARGEST_TIME_S)
-    needs_data_dir = rows.series("needs_data_dir").is_in(["0", "1"]).to_numpy()
-    rows.remark("warned", ~needs_data_dir, "needs_data_dir is neither 0 nor 1", "needs_data_dir")
     speed, table_gpus = _speeds(job_type.codes, job_type.names, gpus, rows.is_dropped, throughputs)
     rows.drop(np.isnan(speed), f"job type has no throughput on {throughputs.gpu} in {throughputs.name}", "job_type")
     is_other = table_gpus != gpus
     rows.remark("noted", is_other, "throughput per GPU taken from a smaller scale factor of the table", "scale_factor")
+    return np.asarray(steps / np.where(rows.is_dropped, 1.0, speed))
+
+
+def _add(builder: TableBuilder, rows: Rows, duration_s: NDArray[np.float64]) -> None:
+    rows.required("job_type")
+    steps = rows.number("total_steps", above=0)
+    gpus = rows.count("scale_factor", at_least=1, is_whole=True)
+    arrival = rows.number("arrival_time", at_least=0, at_most=LARGEST_TIME_S)
+    if "needs_data_dir" in rows:
+        needs_data_dir = rows.series("needs_data_dir").is_in(["0", "1"]).to_numpy()
+        rows.remark("warned", ~needs_data_dir, "needs_data_dir is neither 0 nor 1", "needs_data_dir")
     names = rows.series("job_type")
     batch_size = names.str.extract(_BATCH_SIZE, 1).cast(float, strict=False).fill_null(np.nan).to_numpy()
     extra: dict[str, Any] = {"total_steps": steps, "batch_size": batch_size}
@@ -188,7 +212,7 @@ def _add(builder: TableBuilder, rows: Rows, throughputs: Throughputs) -> None:
     builder.add(
         rows,
         arrival,
-        steps / np.where(rows.is_dropped, 1.0, speed),
+        duration_s,
         gpus,
         time_column="arrival_time",
         label=encode(names.str.replace(_BATCH_SIZE, "")),
@@ -219,9 +243,10 @@ def _speeds(
 FORMAT = TraceFormat(
     name="gavel",
     title="traces of the Gavel simulator",
-    columns="7 or 10 cells between tabs, no header: " + "; ".join(", ".join(columns) for columns in COLUMNS),
+    columns="7 or 10 cells between tabs, no header: " + "; ".join(", ".join(columns) for columns in COLUMNS[:2]),
     sniff=sniff,
     read=read,
+    find_companion=find_companion,
     companion=f"Gavel's table of throughputs, {TABLE_NAME}",
     similar_types={
         "ResNet-18": ("resnext-110",),  # residual network on CIFAR-10

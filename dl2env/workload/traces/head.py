@@ -19,6 +19,27 @@ def delimiter_name(delimiter: str | None) -> str:
     return _NAMES.get(delimiter, repr(delimiter))
 
 
+def decode(content: bytes) -> tuple[str, bool]:
+    """(text, whether all of it is UTF-8); bytes that are not are read as Latin-1."""
+    try:
+        return content.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return latin_1(content.decode("utf-8", "surrogateescape")), False
+
+
+def latin_1(text: str) -> str:
+    """Text whose undecodable bytes are surrogates (error handler `surrogateescape`), with these read as Latin-1."""
+    return text.translate(_LATIN_1)
+
+
+_LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines of a text with line ends of any kind (LF, CR LF, CR), and of no other: cells may hold the rest."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
 @dataclass(frozen=True)
 class Match:
     """How well a file fits a format.
@@ -48,7 +69,7 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """The first 256 KiB as text, without byte-order mark; empty for Parquet.
+        """The first 256 KiB as text, without byte-order mark; cut at the last line end; empty for Parquet.
 
         Raises:
             TraceError: The file is empty or no text.
@@ -59,16 +80,13 @@ class Head:
         check_text(self.file.name, content)
         content = content.removeprefix(b"\xef\xbb\xbf")
         if len(self.file.head) == HEAD_BYTES:  # the last line may be cut
-            content = content[: content.rfind(b"\n") + 1] or content
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError:
-            return content.decode("latin-1")
+            content = content[: max(content.rfind(b"\n"), content.rfind(b"\r")) + 1] or content
+        return decode(content)[0]
 
     @cached_property
     def lines(self) -> list[str]:
         """Its lines that are not blank, without line ends."""
-        return [line for line in self.text.splitlines() if line.strip()]
+        return [line for line in split_lines(self.text) if line.strip()]
 
     @property
     def start(self) -> str:
@@ -132,6 +150,10 @@ def check_text(name: str, content: bytes, first_line: int = 1) -> None:
     """Raises a `TraceError` if bytes at the start of a file, or from a line on, are no text."""
     if not content.strip() or content.strip() == b"\xef\xbb\xbf":
         raise TraceError(f"{name}, line {first_line}: the file is empty; give a trace with jobs")
+    if content.startswith(b"version https://git-lfs"):
+        raise TraceError(f"{name}, line {first_line}: a pointer of Git LFS, not the file itself; fetch it with git lfs")
+    if content.lstrip()[:1] == b"<" and b"<html" in content[:2048].lower():
+        raise TraceError(f"{name}, line {first_line}: a web page, not a trace; fetch the file itself")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TraceError(f"{name}, line {first_line}: UTF-16 text; save it as UTF-8")
     line = first_line + content.count(b"\n", 0, max(content.find(b"\0"), 0))

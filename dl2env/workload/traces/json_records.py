@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from dl2env.errors import TraceError
-from dl2env.workload.traces.head import check_text
+from dl2env.workload.traces.head import check_text, latin_1
 from dl2env.workload.traces.report import Account
 from dl2env.workload.traces.source import BLOCK_BYTES, TraceFile, read_exactly
 
@@ -85,29 +86,25 @@ def read_records(file: TraceFile, account: Account) -> Iterator[tuple[int, Any]]
 
 def _texts(file: TraceFile, account: Account) -> Iterator[tuple[str, bool]]:
     """The file as text, block by block, and whether a block is the last."""
-    rest, line, encoding = b"", 1, "utf-8"
+    utf_8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    decoder = io.IncrementalNewlineDecoder(utf_8, translate=True)
+    line = 1
     is_first = True
     with file.open() as stream:
         while True:
             block = read_exactly(stream, BLOCK_BYTES)
             is_last = len(block) < BLOCK_BYTES
-            content = rest + block
             if is_first or b"\0" in block:
-                check_text(file.name, content, line)
+                check_text(file.name, block, line)
             if is_first:
-                content = content.removeprefix(b"\xef\xbb\xbf")
+                block = block.removeprefix(b"\xef\xbb\xbf")
                 is_first = False
-            used = len(content)
-            if encoding == "utf-8":
-                try:
-                    text, used = codecs.utf_8_decode(content, "strict", is_last)
-                except UnicodeDecodeError as error:
-                    number = line + content.count(b"\n", 0, error.start)
-                    account.add("warned", "not UTF-8 text, read as Latin-1", [number])
-                    encoding = "latin-1"
-            if encoding == "latin-1":
-                text, used = content.decode("latin-1"), len(content)
-            rest = content[used:]
+            escaped = decoder.decode(block, is_last)
+            text = latin_1(escaped)
+            if text != escaped:
+                lines = zip(escaped.split("\n"), text.split("\n"), strict=True)
+                wrong = [line + i for i, (before, after) in enumerate(lines) if before != after]
+                account.add("warned", "not UTF-8 text, read as Latin-1", wrong)
             line += text.count("\n")
             yield text, is_last
             if is_last:

@@ -56,6 +56,7 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
         count = rows.count("num_gpu", is_whole=True)
         milli = rows.number("gpu_milli", at_least=0, at_most=1e6, if_missing=0.0)
         rows.drop((count > 0) & (milli == 0), "gpu_milli is 0 for a pod with GPUs", "gpu_milli")
+        rows.remark("warned", milli > 1000, "gpu_milli is above 1000, more than a whole GPU", "gpu_milli")
         rows.remark("warned", (count != 1) & (milli > 0) & (milli < 1000), "a share of several GPUs", "gpu_milli")
         builder.add(
             rows,

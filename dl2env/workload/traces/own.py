@@ -6,9 +6,13 @@ kept where their name begins with `x_` (numbers), else left out, which the repor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,10 +114,32 @@ def _parquet(file: TraceFile, use: Any) -> Any:
     """
     content: Any = file.path if file.kind == "plain" else io.BytesIO(file.content())
     try:
-        return use(content)
+        with _quiet():
+            return use(content)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         first = str(error).strip().split("\n")[0]
         raise TraceError(f"{file.name}, row 1: a damaged Parquet file ({first[:120]}); write it again") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps back what polars writes to the process's error stream, call stacks of its own code, before it raises."""
+    try:
+        stream = os.dup(2)
+    except OSError:  # the process has none
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stream, 2)
+            os.close(stream)
+        kept.seek(0)
+        if text := kept.read():  # nothing was raised, so it is something else
+            os.write(2, text)
 
 
 def _parquet_rows(file: TraceFile, account: Account) -> Iterator[Rows]:

@@ -8,6 +8,7 @@ Give the folder or archive that holds the tables, packed or not, or a single one
 - instance table beside them: jobs run from the earliest start to the latest end of their instances.
 - group-tag table beside them: label (`workload`) and group (else the user) of a job.
 - job table alone: it has no GPUs; one is assumed for each job, with a warning.
+- job list of the release's simulator (`pai_simulator`): one job per row; give it alone.
 
 Tasks named `ps` are parameter servers; tasks named worker or chief and all others with GPUs are workers. Jobs that run
 when the recording stops count up to the latest time in the tables and are censored. Sensor and machine tables hold no
@@ -21,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dl2env.errors import TraceError
-from dl2env.workload.traces import pai_tables
+from dl2env.workload.traces import pai_simulator, pai_tables
 from dl2env.workload.traces.builder import TableBuilder
 from dl2env.workload.traces.cells import Rows, encode
 from dl2env.workload.traces.formats import NO_MATCH, Head, Match, ReadOptions, TraceFormat
@@ -50,6 +51,16 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
     """Jobs of the tables."""
     builder = TableBuilder("pai", source.path, options)
     tables = _tables(source, builder)
+    if "simulator" in tables:
+        if len(tables) > 1:
+            others = ", ".join(sorted(tables.keys() - {"simulator"}))
+            raise TraceError(
+                f"{source.path}: the simulator's job list beside the {others} table, which holds the same jobs; name "
+                f"one: {tables['simulator'].file.name}"
+            )
+        for rows in tables["simulator"].rows(builder):
+            pai_simulator.add_jobs(builder, rows)
+        return builder.finish()
     jobs = tasks = None
     job_account = task_account = None
     if "task" in tables:

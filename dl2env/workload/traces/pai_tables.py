@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dl2env.errors import TraceError
+from dl2env.workload.traces import pai_simulator
 from dl2env.workload.traces.builder import TableBuilder
 from dl2env.workload.traces.cells import LARGEST_TIME_S, Rows
 from dl2env.workload.traces.head import DELIMITERS, Head
@@ -50,6 +51,7 @@ _REQUIRED = {
     "instance": ("job_name", "worker_name", "start_time", "end_time"),
     "job": ("job_name", "status", "start_time", "end_time"),
     "group_tag": ("inst_id", "workload"),
+    "simulator": pai_simulator.REQUIRED,
 }
 _NUMERIC = {
     "job": ("start_time", "end_time"),
@@ -68,7 +70,7 @@ class Table:
     """A file as one of the tables.
 
     Attributes:
-        kind: Key of `COLUMNS`.
+        kind: Key of `COLUMNS`, or `simulator`: the job list of the release's simulator.
         file: The file.
         delimiter: Between its cells.
         has_header: Whether its first line names the columns.
@@ -82,7 +84,8 @@ class Table:
     def rows(self, builder: TableBuilder) -> Iterator[Rows]:
         """Its rows, block by block."""
         if self.has_header:
-            layout = header_layout(Head(self.file), _REQUIRED[self.kind], "pai", COLUMNS[self.kind])
+            optional = COLUMNS.get(self.kind, pai_simulator.OPTIONAL)
+            layout = header_layout(Head(self.file), _REQUIRED[self.kind], "pai", optional)
         else:
             layout = Layout(COLUMNS[self.kind], self.delimiter, header_line=0)
         return builder.rows(self.file, layout, f"{self.kind} table: ")

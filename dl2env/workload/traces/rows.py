@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from dl2env.errors import TraceError
 from dl2env.workload.traces.cells import Rows
-from dl2env.workload.traces.head import Head, check_text, delimiter_name
+from dl2env.workload.traces.head import Head, check_text, delimiter_name, latin_1, split_lines
 from dl2env.workload.traces.report import BLANK, Account
 from dl2env.workload.traces.source import BLOCK_BYTES, TraceFile, read_exactly
 
@@ -54,7 +55,7 @@ def header_layout(head: Head, required: Sequence[str], format_name: str, optiona
     """
     delimiter = head.best_delimiter((*required, *optional))
     names = list(head.header(delimiter))
-    line = next((i for i, text in enumerate(head.text.splitlines(), 1) if text.strip()), 1)
+    line = next((i for i, text in enumerate(split_lines(head.text), 1) if text.strip()), 1)
     where = f"{head.file.name}, line {line}"
     missing = [name for name in required if name.lower() not in names]
     if missing:
@@ -90,14 +91,17 @@ def read_rows(file: TraceFile, layout: Layout, account: Account) -> Iterator[Row
                 is_first = False
             elif b"\0" in block:
                 check_text(file.name, content, line)
-            if b"\r" in content and b"\n" not in content:  # line ends of old Macintosh files
-                content = content.replace(b"\r", b"\n")
+            # A CR at the end may be the first half of a CR LF.
+            at_cr = b"" if is_last or not content.endswith(b"\r") else b"\r"
+            content = content[: len(content) - len(at_cr)]
+            if b"\r" in content:
+                content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             cut = len(content) if is_last else content.rfind(b"\n") + 1
             if not cut and len(content) > _LONGEST_RECORD:
                 raise TraceError(f"{file.name}, line {line}: {len(content)} bytes without a line end; this is no table")
-            text, encoding = _decode(content[:cut], line, account)
+            text = _decode(content[:cut], line, account)
             lines = text.split("\n")
-            rest = content[cut:]
+            rest = content[cut:] + at_cr
             if lines and lines[-1] == "":
                 lines.pop()
             elif is_last and lines and lines[-1]:
@@ -110,22 +114,26 @@ def read_rows(file: TraceFile, layout: Layout, account: Account) -> Iterator[Row
                     yield rows
             if held_back:
                 kept, lines = lines[len(lines) - held_back :], lines[: len(lines) - held_back]
-                rest = ("\n".join(kept) + "\n").encode(encoding) + rest
+                rest = ("\n".join(kept) + "\n").encode() + rest
             line += len(lines)
             if is_last:
                 return
 
 
-def _decode(content: bytes, line: int, account: Account) -> tuple[str, str]:
-    """Text of a block, and its encoding."""
+def _decode(content: bytes, line: int, account: Account) -> str:
+    """Text of a block; bytes that are not UTF-8 are read as Latin-1, and their lines counted."""
     try:
-        return content.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError as error:
-        number = line + content.count(b"\n", 0, error.start)
-        end = content.find(b"\n", error.start)
-        text = content[content.rfind(b"\n", 0, error.start) + 1 : end if end >= 0 else None].decode("latin-1").strip()
-        account.add("warned", "not UTF-8 text, read as Latin-1", [number], repr(text[:60]))
-        return content.decode("latin-1"), "latin-1"
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        escaped = content.decode("utf-8", "surrogateescape")
+    lines = escaped.split("\n")
+    wrong = [i for i, text in enumerate(lines) if _UNDECODABLE.search(text)]
+    example = repr(latin_1(lines[wrong[0]]).strip()[:60])
+    account.add("warned", "not UTF-8 text, read as Latin-1", [line + i for i in wrong], example)
+    return latin_1(escaped)
+
+
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 def _cut(
@@ -135,10 +143,10 @@ def _cut(
     numbers: NDArray[np.int64] = np.arange(first_line, first_line + len(lines), dtype=np.int64)
     held_back = 0
     if layout.quoted and has_quotes:
-        lines, numbers, held_back = _join_quoted(lines, numbers, account, is_last)
-    series = pl.Series("line", lines, dtype=pl.String).str.strip_chars_end("\r")
+        lines, numbers, held_back = _join_quoted(lines, numbers, layout, account, is_last)
+    series = pl.Series("line", lines, dtype=pl.String)
     if layout.comment:
-        is_comment = series.str.starts_with(layout.comment).to_numpy()
+        is_comment = series.str.strip_chars_start(" \t").str.starts_with(layout.comment).to_numpy()
         series, numbers = series.filter(pl.Series(~is_comment)), numbers[~is_comment]
     account.rows_read += len(series)
     blanks = " \t" + (layout.delimiter or "")
@@ -195,22 +203,28 @@ def _quoted_cells(text: str, delimiter: str) -> list[str]:
 
 
 def _join_quoted(
-    lines: list[str], numbers: NDArray[np.int64], account: Account, is_last: bool
+    lines: list[str], numbers: NDArray[np.int64], layout: Layout, account: Account, is_last: bool
 ) -> tuple[list[str], NDArray[np.int64], int]:
-    """Joins lines within a quoted cell. Rows keep the number of their first line; a quote left open drops its line."""
+    """Joins lines within a quoted cell. Rows keep the number of their first line; a quote left open drops its line.
+
+    Lines are joined only if that makes a row of the table's width, so that a stray quote cannot swallow rows.
+    """
     joined: list[str] = []
     kept: list[int] = []
     i = 0
     while i < len(lines):
         text = lines[i]
         stop = i + 1
-        if text.count('"') % 2:
-            while stop < min(len(lines), i + _JOINED_LINES) and text.count('"') % 2:
+        if text.count('"') % 2 and _is_open(text, layout.delimiter):
+            most = min(len(lines), i + _JOINED_LINES)
+            while stop < most and _is_open(text, layout.delimiter):
                 text += "\n" + lines[stop]
                 stop += 1
-            if text.count('"') % 2:
-                if not is_last and stop == len(lines) and len(lines) - i < _JOINED_LINES:
-                    return joined, numbers[kept], len(lines) - i
+            is_open = _is_open(text, layout.delimiter)
+            if is_open and not is_last and stop == len(lines) and len(lines) - i < _JOINED_LINES:
+                return joined, numbers[kept], len(lines) - i
+            width = len(_quoted_cells(text, layout.delimiter or " "))
+            if is_open or not len(layout.columns) - layout.may_lack <= width <= len(layout.columns):
                 account.rows_read += 1
                 account.add("dropped", "a quote that never closes", [int(numbers[i])], repr(lines[i][:80]))
                 i += 1
@@ -219,3 +233,20 @@ def _join_quoted(
         kept.append(i)
         i = stop
     return joined, numbers[kept], 0
+
+
+def _is_open(text: str, delimiter: str | None) -> bool:
+    """Whether a row ends within a quoted cell. A quote opens a cell only at its beginning."""
+    is_open, is_start, i = False, True, 0
+    while i < len(text):
+        if is_open:
+            if text[i] == '"' and text[i + 1 : i + 2] == '"':
+                i += 1  # a doubled quote stands for one
+            elif text[i] == '"':
+                is_open = False
+        elif text[i] == '"' and is_start:
+            is_open = True
+        else:
+            is_start = text[i] == delimiter
+        i += 1
+    return is_open

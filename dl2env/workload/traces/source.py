@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import hashlib
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -30,8 +31,19 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
 )
+_LONGEST_MAGIC = max(len(magic) for magic, _ in _MAGIC)
 _OPENERS: dict[str, Any] = {"plain": open, "gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_CORRUPT = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError)
+_CORRUPT = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    NotImplementedError,
+    struct.error,
+    OverflowError,
+    UnicodeError,  # names within a damaged archive
+)
 _IGNORED_SUFFIXES = (".header", ".md", ".sha256", ".png", ".pdf", ".py", ".ipynb", ".sh")
 
 
@@ -52,12 +64,12 @@ class TraceFile:
     @property
     def name(self) -> str:
         """Name for messages: `path` or `path::member`."""
-        return f"{self.path}{MEMBER_SEPARATOR}{self.member}" if self.member else str(self.path)
+        return printable(f"{self.path}{MEMBER_SEPARATOR}{self.member}" if self.member else str(self.path))
 
     @property
     def short_name(self) -> str:
         """Last part of the name."""
-        return (self.member or self.path.name).rsplit("/", 1)[-1]
+        return printable((self.member or self.path.name).rsplit("/", 1)[-1])
 
     @contextlib.contextmanager
     def open(self) -> Iterator[IO[bytes]]:
@@ -70,15 +82,16 @@ class TraceFile:
             if self.kind == "zip":
                 archive = stack.enter_context(zipfile.ZipFile(self.path))
                 try:
-                    yield stack.enter_context(archive.open(self.member))
+                    member = stack.enter_context(archive.open(self.member))
                 except RuntimeError as error:  # what zipfile raises for encrypted members
                     raise TraceError(f"{self.name}: cannot be unpacked ({error}); unpack it yourself") from error
+                yield stack.enter_context(_unpacked(member))
             elif self.kind == "tar":
                 tar = stack.enter_context(tarfile.open(self.path, "r:*"))
                 content = tar.extractfile(self.member)
                 if content is None:
                     raise TraceError(f"{self.name}: a link or folder, not a file; name another member")
-                yield stack.enter_context(content)
+                yield stack.enter_context(_unpacked(stack.enter_context(content)))
             else:
                 yield stack.enter_context(_OPENERS[self.kind](self.path, "rb"))
 
@@ -98,6 +111,21 @@ class TraceFile:
         return self.head[:4] == b"PAR1"
 
 
+def _unpacked(member: IO[bytes]) -> IO[bytes]:
+    """An archive's member, which may be packed once more, such as `jobs.csv.gz` in a tar archive."""
+    start = read_exactly(member, _LONGEST_MAGIC)
+    member.seek(0)
+    kind = next((kind for magic, kind in _MAGIC if start.startswith(magic)), "plain")
+    stream: IO[bytes] = _OPENERS[kind](member, "rb") if kind in ("gzip", "bzip2", "xz") else member
+    return stream
+
+
+def printable(text: str) -> str:
+    """A name for messages and reports, with line ends and other odd characters written as escapes."""
+    plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in plain)
+
+
 @contextlib.contextmanager
 def unpacking(name: str) -> Iterator[None]:
     """Turns what broken files raise into one error."""
@@ -106,12 +134,12 @@ def unpacking(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise TraceError(f"{name}: no such file; check the path of the trace") from error
     except _CORRUPT as error:
+        reason = printable(str(error).split("\n")[0]) or type(error).__name__
         raise TraceError(
-            f"{name}: the packed data is damaged or ends too early ({str(error) or type(error).__name__}); "
-            "fetch the file again"
+            f"{name}: the packed data is damaged or ends too early ({reason}); fetch the file again"
         ) from error
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = printable(error.strerror or str(error))
         raise TraceError(f"{name}: cannot be read ({reason}); check the file and its permissions") from error
 
 
@@ -145,7 +173,7 @@ class TraceSource:
             TraceError: There are several.
         """
         if len(self.files) > 1:
-            names = ", ".join(file.member or file.path.name for file in self.files[:8])
+            names = ", ".join(printable(file.member or file.path.name) for file in self.files[:8])
             raise TraceError(
                 f"{self.path}: holds {len(self.files)} files ({names}{', ...' if len(self.files) > 8 else ''}); name "
                 f"one, as in {self.files[0].name}"
@@ -165,8 +193,10 @@ def open_source(path: str | Path) -> TraceSource:
     """
     text = str(path)
     outer, _, member = text.partition(MEMBER_SEPARATOR)
+    if not outer or "\0" in text:
+        raise TraceError(f"{printable(text)!r}: cannot be read (no name of a file); give the path of a trace")
     file = Path(outer)
-    with unpacking(outer):
+    with unpacking(printable(outer)):
         if file.is_dir():
             files = [
                 TraceFile(child, _kind(child))
@@ -174,7 +204,7 @@ def open_source(path: str | Path) -> TraceSource:
                 if child.is_file() and _is_wanted(child.name)
             ]
             if not files:
-                raise TraceError(f"{text}: is a folder without files; give the path of a trace")
+                raise TraceError(f"{printable(text)}: is a folder without files; give the path of a trace")
             # Tables in a folder may each be packed in an archive of their own.
             parts = [part for one in files for part in _members(one)]
         else:
@@ -182,8 +212,8 @@ def open_source(path: str | Path) -> TraceSource:
     if member:
         parts = [part for part in parts if part.member == member]
         if not parts:
-            raise TraceError(f"{outer}: has no member {member!r}; list the archive to see its names")
-    return TraceSource(text, tuple(parts))
+            raise TraceError(f"{printable(outer)}: has no member {member!r}; list the archive to see its names")
+    return TraceSource(printable(text), tuple(parts))
 
 
 def _is_wanted(name: str) -> bool:
@@ -192,6 +222,8 @@ def _is_wanted(name: str) -> bool:
 
 
 def _kind(path: Path) -> Kind:
+    if path.exists() and not path.is_file():  # reading one of these may never end
+        raise TraceError(f"{printable(str(path))}: cannot be read (a pipe, socket or device); give a file or folder")
     with path.open("rb") as stream:
         start = stream.read(512)
     found = [kind for magic, kind in _MAGIC if start.startswith(magic)]
@@ -209,15 +241,16 @@ def _members(file: TraceFile) -> list[TraceFile]:
     """The files of an archive, or the file itself."""
     if file.kind == "zip":
         with zipfile.ZipFile(file.path) as archive:
-            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+            names = [info.filename for info in archive.infolist() if info.filename and info.filename[-1] != "/"]
     elif file.kind == "tar":
         with tarfile.open(file.path, "r:*") as tar:
             names = [info.name for info in tar if info.isfile()]
     else:
         return [file]
-    wanted = sorted(name for name in names if _is_wanted(name))
+    # Of several members of one name the last one counts, as for the tools that unpack archives.
+    wanted = sorted({name for name in names if _is_wanted(name)})
     if not wanted:
-        raise TraceError(f"{file.path}: the archive holds no table; give the path of a trace")
+        raise TraceError(f"{file.name}: the archive holds no table; give the path of a trace")
     return [TraceFile(file.path, file.kind, name) for name in wanted]
 
 
@@ -228,12 +261,13 @@ def content_digest(path: str | Path) -> str:
         TraceError: It cannot be read.
     """
     text = str(path)
-    outer = Path(text.partition(MEMBER_SEPARATOR)[0])
+    source = open_source(path)
+    outer = Path(text)
     if MEMBER_SEPARATOR not in text and not outer.is_dir():
-        with unpacking(text):
+        with unpacking(printable(text)):
             return _digest(outer)
     sha = hashlib.sha256()
-    for file in open_source(path).files:
+    for file in source.files:
         inner = hashlib.sha256()
         with file.open() as stream:
             for block in iter(lambda stream=stream: stream.read(BLOCK_BYTES), b""):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class RunFolder:
         content = {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
-            "settings": _with_absolute_paths(settings),
+            "settings": plain_settings(settings),
             "scenario": {},
             "versions": package_versions(),
             "phases": {},
@@ -129,6 +130,21 @@ class RunFolder:
         """Marks a phase as complete and keeps plain values with it."""
         self._content["phases"][phase] = result
         self.store()
+
+    def adopt_warmup(self, other: RunFolder) -> None:
+        """Takes the warm-up of a run whose settings would lead to the same one.
+
+        Raises:
+            ConfigError: That run has no complete warm-up.
+        """
+        if not (other.is_complete(WARMUP) and other.warmup.is_dir()):
+            raise ConfigError(f"{other.path}: has no complete warm-up; run it first")
+        draft = self.path / ".warmup.part"
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(other.warmup, draft)
+        shutil.rmtree(self.warmup, ignore_errors=True)
+        draft.rename(self.warmup)
+        self.complete(WARMUP, **other.result(WARMUP), taken_from=str(other.path))
 
     @property
     def plain_settings(self) -> dict[str, Any]:
@@ -204,8 +220,8 @@ def write_json(path: Path, content: Any) -> None:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another run_dir") from error
 
 
-def _with_absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose file names hold wherever the run is resumed."""
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are stored: plain JSON values, with file names that hold wherever the run is resumed."""
     absolute = json.loads(json.dumps(settings))
     trace = (absolute.get("workload") or {}).get("trace") or {}
     for group, key in ((absolute.get("workload"), "path"), (trace, "path"), (absolute.get("speed"), "table")):

@@ -40,4 +40,5 @@ def composed(*overrides: str, config: str = "config") -> dict[str, Any]:
     with initialize_config_dir(str(command_line.CONF), version_base="1.3"):
         values = OmegaConf.to_container(compose(config, list(overrides)), resolve=False)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key not in ("run_dir", "resume")}
+    several = ("seeds", "processes") if config == "config" else ()  # of scripts/train.py, no part of a run
+    return {str(key): value for key, value in values.items() if key not in ("run_dir", "resume", *several)}

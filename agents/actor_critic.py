@@ -20,6 +20,7 @@ from torch import Tensor
 
 from agents.dl2_config import DL2Config
 from agents.exploration import Exploration, epsilon
+from agents.job_credit import JobProgress
 from agents.learner import derived_rng_seed
 from agents.masked import log_prob_and_entropy, masked_log_softmax, masked_sample
 from agents.networks import NetworkConfig
@@ -60,6 +61,7 @@ class ActorCritic(BaseAlgorithm):
             config.exploration_ratio,
             derived_rng_seed(seed, 1),
         )
+        self._progress = JobProgress(self.env.env) if config.credit == "own_job" else None
         self._is_collecting = False
         self._interval_starts = np.ones(num_envs, dtype=np.bool_)
         self._moving_average: float | None = None
@@ -102,6 +104,10 @@ class ActorCritic(BaseAlgorithm):
             obs: dict[str, NDArray[np.float32]] = self._last_obs
             masks = np.asarray(env.env.action_masks())
             actions, log_probs = self._decide(obs, masks)
+            own: dict[str, NDArray[Any]] = {}
+            if self._progress is not None:
+                own["job"] = self._progress.jobs_of(actions)
+                self._progress.before_step()
             self._last_obs, rewards, dones, infos = env.step(actions)
             self.num_timesteps += self.n_envs
             self._is_collecting = True
@@ -109,8 +115,9 @@ class ActorCritic(BaseAlgorithm):
             if not callbacks.on_step():
                 return False
             self._update_info_buffer(infos, dones)
-            decisions = {
+            decisions: dict[str, NDArray[Any]] = {
                 **obs,
+                **own,
                 "masks": masks,
                 "actions": actions,
                 "log_probs": np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0],
@@ -152,6 +159,8 @@ class ActorCritic(BaseAlgorithm):
         n = len(samples["rewards"])
         if n == 0:
             return
+        if self._progress is not None:
+            samples["rewards"] = self._progress.rewards(b, samples.pop("job"))
         last: Any = info["terminal_observation"] if is_done else {k: v[b] for k, v in self._last_obs.items()}
         for name in ("jobs", "cluster"):
             samples[f"next_{name}"] = np.broadcast_to(last[name], (n, *last[name].shape))

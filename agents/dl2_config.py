@@ -40,7 +40,8 @@ class DL2Config:
             each environment plays one interval per update [paper, code].
         interval_gamma: Discount across an interval's end. 0.9 [paper]; 0: no bootstrap [code].
         credit: Which rewards a decision answers for: `interval`: all of its interval [paper, code]; `to_go`: those
-            from it to the interval's end [ours].
+            from it to the interval's end [ours]; `own_job`: whatever the reward is, what the job that it is for trains
+            in the interval, as a share of all its epochs, and nothing for void [paper's ablation, as we understand it].
         baseline: What is taken from Q(s, a) = reward + gamma V(next interval): `critic`: V(s) [paper, code]. Without a
             critic Q is the reward, and from it is taken its exponential `moving_average` [paper's ablation], the mean
             of the rewards that are kept, `replay_mean` [code's ablation], or `none` [ours].

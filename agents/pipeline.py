@@ -369,6 +369,7 @@ class _RecordedValidator:
 
     def __call__(self, scheduler: Scheduler) -> dict[str, float]:
         figures = self._validator(scheduler)
-        self.history.append({"num_decisions": self._model.num_timesteps, **figures})
+        progress = {"num_decisions": self._model.num_timesteps, "num_updates": self._model.updates_done}
+        self.history.append({**progress, **figures})
         self._folder.write_validations(self.history)
         return figures

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Credit = Literal["interval", "to_go"]
+Credit = Literal["interval", "to_go", "own_job"]
 Sampling = Literal["uniform", "prioritized"]
 Arrays = dict[str, NDArray[Any]]
 
@@ -68,7 +68,7 @@ class PendingIntervals:
         Args:
             b: Environment.
             credit: `interval`: each decision gets the sum of the interval's rewards. `to_go`: only of those that came
-                with it or after it.
+                with it or after it. `own_job`: those of its own step; the learner puts the job's in their place.
 
         Returns:
             (n, ...) arrays with the names given to `add`, and `rewards`.
@@ -79,7 +79,8 @@ class PendingIntervals:
         taken = {name: values[b, :n].copy() for name, values in self._arrays.items()}
         if n:
             to_go = np.cumsum(taken["rewards"][::-1], dtype=np.float64)[::-1] + extra
-            taken["rewards"][:] = to_go[0] if credit == "interval" else to_go
+            if credit != "own_job":
+                taken["rewards"][:] = to_go[0] if credit == "interval" else to_go
         return taken
 
     def state(self) -> Arrays:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from dl2env.config_checks import require, require_choice, require_fraction, require_positive
 from dl2env.trace_config import TRACE_FORMATS as TRACE_FORMATS
+from dl2env.trace_config import CalibratedConfig as CalibratedConfig
 from dl2env.trace_config import ShapingConfig as ShapingConfig
 from dl2env.trace_config import TraceConfig as TraceConfig
 from dl2env.trace_config import TraceFormatName as TraceFormatName
@@ -184,6 +185,7 @@ class WorkloadConfig:
         arrivals: When generated jobs arrive.
         sizes: How much work generated jobs have.
         trace: Replay this trace instead of generating jobs.
+        calibrated: Draw jobs from parameters fitted to a trace instead, arrivals and sizes included.
     """
 
     job_types: str = "dl2"
@@ -195,6 +197,7 @@ class WorkloadConfig:
     arrivals: ArrivalConfig = field(default_factory=ArrivalConfig)
     sizes: JobSizeConfig = field(default_factory=JobSizeConfig)
     trace: TraceConfig | None = None
+    calibrated: CalibratedConfig | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "include", tuple(self.include))
@@ -202,6 +205,10 @@ class WorkloadConfig:
         require(self.num_jobs >= 1, f"workload.num_jobs={self.num_jobs} must be at least 1")
         require(1 <= self.max_workers <= 64, f"workload.max_workers={self.max_workers} must lie in 1..64")
         require(1 <= self.max_ps <= 64, f"workload.max_ps={self.max_ps} must lie in 1..64")
+        require(
+            self.trace is None or self.calibrated is None,
+            "workload: both trace and calibrated are set; a workload is replayed or drawn, leave one out",
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Configuration of a replayed trace: which file, which of its jobs, and how they are shaped."""
+"""Configuration of recorded workloads: a replayed trace, shaped or not, or a calibration to draw from."""
 
 from __future__ import annotations
 
@@ -163,3 +163,35 @@ class TraceConfig:
             f"workload.trace: load_scale={self.load_scale} changes shaping.target_load={self.shaping.target_load}; "
             "set load_scale to 1 or leave target_load out",
         )
+
+
+@dataclass(frozen=True)
+class CalibratedConfig:
+    """Workloads drawn from parameters that were fitted to a trace (docs/calibrated_workloads.md).
+
+    Attributes:
+        file: Name of a calibration in `data/calibrations` (`philly`, `openb`, `gavel`), or the path of a YAML file of
+            that form, which `scripts/fit_workload.py` writes.
+        target_load: Offered load in the long run: GPU time of the jobs, at the GPUs of their workers, over that of the
+            whole cluster. Sets the rate of arrivals; cycles and bursts keep their real time scales. None: the recorded
+            rate.
+        load_scale: The recorded rate is multiplied by it (2 doubles the load).
+    """
+
+    file: str = ""
+    target_load: float | None = None
+    load_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.file),
+            "workload.calibrated.file: not set; name a calibration of data/calibrations, or give the path of a YAML file",
+        )
+        require_positive("workload.calibrated.load_scale", self.load_scale)
+        if self.target_load is not None:
+            require_positive("workload.calibrated.target_load", self.target_load)
+            require(
+                self.load_scale == 1,
+                f"workload.calibrated: load_scale={self.load_scale} changes target_load={self.target_load}; set "
+                "load_scale to 1 or leave target_load out",
+            )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dl2env.config import EnvConfig, TraceConfig, WorkloadConfig
+from dl2env.config import CalibratedConfig, EnvConfig, TraceConfig, WorkloadConfig
 from dl2env.config_dict import config_from_dict, config_to_dict
 from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.resources import data_path
@@ -86,8 +86,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _check_keys(path: Path, config: Mapping[str, Any]) -> None:
     """Finds misspelt keys before they are asked for their sources."""
-    full = EnvConfig(workload=WorkloadConfig(trace=TraceConfig("")))
-    known = flatten(config_to_dict(full))
+    replayed = EnvConfig(workload=WorkloadConfig(trace=TraceConfig("")))
+    drawn = EnvConfig(workload=WorkloadConfig(calibrated=CalibratedConfig("*")))
+    known = {**flatten(config_to_dict(replayed)), **flatten(config_to_dict(drawn))}
     for key, value in flatten(config).items():
         if key not in known:
             alone: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dl2env.config import EnvConfig, ServerGroup, TraceConfig
+from dl2env.config import CalibratedConfig, EnvConfig, ServerGroup, TraceConfig
 from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError, Dl2EnvError, TraceError
 from dl2env.workload.job_types import JobType
@@ -54,6 +54,10 @@ def world_values(config: EnvConfig, job_types: Sequence[JobType]) -> dict[str, A
         companion = config.workload.trace.companion or _found_companion(config.workload.trace)
         if companion is not None:
             trace["companion"] = _trace_digest(companion, "workload.trace.companion")
+    if config.workload.calibrated is not None:
+        from dl2env.workload.calibrated.files import load_calibration
+
+        world["workload"]["calibrated"]["file"] = load_calibration(config.workload.calibrated.file).digest()
     return {
         "world": world,
         "job_types": [_job_type_values(job_type) for job_type in job_types],
@@ -66,6 +70,8 @@ def _defaults(config: EnvConfig) -> dict[str, Any]:
     defaults["cluster"]["servers"] = [config_to_dict(ServerGroup(group.count)) for group in config.cluster.servers]
     if config.workload.trace is not None:
         defaults["workload"]["trace"] = config_to_dict(TraceConfig(""))
+    if config.workload.calibrated is not None:
+        defaults["workload"]["calibrated"] = config_to_dict(CalibratedConfig("*"))  # no file's name
     return defaults
 
 

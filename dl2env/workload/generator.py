@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dl2env.workload.job_types import JobType
     from dl2env.workload.traces.assign import TraceJobs
 
-STREAMS = ("arrivals", "types", "sizes", "error", "noise_key", "window")
+STREAMS = ("arrivals", "types", "sizes", "error", "noise_key", "window", "gpus")
 """Independent random streams of an episode. Append only: the position is part of the key."""
 
 
@@ -33,7 +33,7 @@ class WorkloadSource(Protocol):
 
 
 class _Words(ISeedSequence):
-    """Hands ready-made words to a bit generator; spawning sequences for six streams would take 50 us."""
+    """Hands ready-made words to a bit generator; spawning sequences for each stream would take 50 us."""
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
         self._words = words
@@ -75,14 +75,15 @@ class EpisodeStreams:
         return int(self._words_of("noise_key")[0])
 
 
-def _true_epochs(epochs: NDArray[np.float64], epoch_error: float, streams: EpisodeStreams) -> NDArray[np.float64]:
+def true_epochs(epochs: NDArray[np.float64], epoch_error: float, streams: EpisodeStreams) -> NDArray[np.float64]:
     """Epochs at which jobs really complete: the stated ones times 1 + U(-epoch_error, epoch_error)."""
     if epoch_error == 0:
         return epochs
     return epochs * streams.generator("error").uniform(1.0 - epoch_error, 1.0 + epoch_error, epochs.size)
 
 
-def _check_epoch_error(epoch_error: float) -> float:
+def check_epoch_error(epoch_error: float) -> float:
+    """The value, which must lie in [0, 1)."""
     if not 0.0 <= epoch_error < 1.0:
         raise ConfigError(f"epoch_error={epoch_error} must lie in [0, 1)")
     return epoch_error
@@ -143,7 +144,7 @@ class GeneratedWorkloads:
         self._samples_per_epoch = np.array([job_type.samples_per_epoch for job_type in job_types])
         self._names = tuple(job_type.name for job_type in job_types)
         self._active = active_type_indices(config, job_types)
-        self._epoch_error = _check_epoch_error(epoch_error)
+        self._epoch_error = check_epoch_error(epoch_error)
         self._provenance = {"source": "generated", "epoch_error": epoch_error, "config": config_to_dict(config)}
 
     def __call__(self, seed: int, env: int, episode: int) -> Workload:
@@ -160,11 +161,11 @@ class GeneratedWorkloads:
             arrival_s=arrival_s,
             type_idx=type_idx,
             epochs=epochs,
-            true_epochs=_true_epochs(epochs, self._epoch_error, streams),
+            true_epochs=true_epochs(epochs, self._epoch_error, streams),
             samples_per_epoch=samples_per_epoch,
             type_names=self._names,
             noise_key=streams.noise_key,
-            provenance=_keyed(self._provenance, seed, env, episode),
+            provenance=keyed(self._provenance, seed, env, episode),
         )
 
 
@@ -203,7 +204,7 @@ class ReplayedWorkloads:
         self._config = config
         self._trace = trace
         self._jobs = jobs
-        self._epoch_error = _check_epoch_error(epoch_error)
+        self._epoch_error = check_epoch_error(epoch_error)
         self._provenance = {"source": "replayed", "epoch_error": epoch_error, "config": config_to_dict(config)}
         if provenance:
             self._provenance["trace"] = dict(provenance)
@@ -219,11 +220,11 @@ class ReplayedWorkloads:
             arrival_s=(jobs.arrival_s[part] - jobs.arrival_s[start]) / self._trace.load_scale,
             type_idx=jobs.type_idx[part],
             epochs=epochs,
-            true_epochs=_true_epochs(epochs, self._epoch_error, streams),
+            true_epochs=true_epochs(epochs, self._epoch_error, streams),
             samples_per_epoch=jobs.samples_per_epoch[part],
             type_names=jobs.type_names,
             noise_key=streams.noise_key,
-            provenance={**_keyed(self._provenance, seed, env, episode), "first_job": start},
+            provenance={**keyed(self._provenance, seed, env, episode), "first_job": start},
         )
 
 
@@ -244,7 +245,8 @@ class FixedWorkloads:
         return self._workloads[(env + episode) % len(self._workloads)]
 
 
-def _keyed(provenance: Mapping[str, Any], seed: int, env: int, episode: int) -> dict[str, Any]:
+def keyed(provenance: Mapping[str, Any], seed: int, env: int, episode: int) -> dict[str, Any]:
+    """The provenance of one episode."""
     return {**provenance, "seed": seed, "env": env, "episode": episode}
 
 
@@ -272,12 +274,12 @@ def training_speeds(
 
 
 def build_workload_source(config: EnvConfig) -> WorkloadSource:
-    """The source that a configuration describes: a replayed trace if it names one, else generated workloads.
+    """The source that a configuration describes: a trace or a calibration if it names one, else generated jobs.
 
     Durations, drawn or recorded, are turned into work by the true isolated speeds of `config.speed` on that cluster.
 
     Raises:
-        Dl2EnvError: The configuration, the catalogue, the speed table or the trace is wrong.
+        Dl2EnvError: The configuration, the catalogue, the speed table, the trace or the calibration is wrong.
     """
     workload, epoch_error = config.workload, config.dynamics.epoch_error
     if workload.trace is not None:
@@ -285,6 +287,10 @@ def build_workload_source(config: EnvConfig) -> WorkloadSource:
 
         jobs, provenance = configured_jobs(config)
         return ReplayedWorkloads(workload, jobs, epoch_error, provenance)
+    if workload.calibrated is not None:
+        from dl2env.workload.calibrated.source import CalibratedWorkloads
+
+        return CalibratedWorkloads(config)
     job_types, speed, max_workers, max_ps = training_speeds(config)
     workers = np.minimum(workload.sizes.reference_workers, max_workers)
     ps = np.minimum(workload.sizes.reference_ps, max_ps)

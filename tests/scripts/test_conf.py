@@ -35,6 +35,7 @@ CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml")
 NEEDED = {
     **{name: ["workload.path=jobs.csv"] for name in (*TRACE_FORMATS, "trace")},
     "measured": ["speed.table=t.json"],
+    "calibrated": ["workload.calibrated.file=mine.yaml"],
 }
 GROUPS = {
     "agent": NetworkConfig,
@@ -100,8 +101,10 @@ def test_all_keys_of_the_world_can_be_overridden() -> None:
     values = composed()
     world = {key: values["env"][key] for key in WORLD_GROUPS} | {key: values[key] for key in ("workload", "speed")}
     expected = set(dotted_keys(config_to_dict(get_scenario("dl2-small-v1").config)))
-    trace = {f"workload.trace.{key}" for key in dotted_keys(world["workload"]["trace"])}
-    assert set(dotted_keys(world)) == (expected - {"workload.trace"}) | trace | {"workload.path"}
+    trace = {
+        f"workload.{name}.{key}" for name in ("trace", "calibrated") for key in dotted_keys(world["workload"][name])
+    }
+    assert set(dotted_keys(world)) == (expected - {"workload.trace", "workload.calibrated"}) | trace | {"workload.path"}
     assert {value for key, value in leaves(world)} == {None}
 
 

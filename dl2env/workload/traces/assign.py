@@ -150,9 +150,8 @@ def assign_work(
     else:
         arrival_s = table.arrival_s
 
-    wanted = _wanted_workers(table, job_types)  # (N, T) workers by type
-    can_take = _can_take(table, wanted, worker_caps, uses_ps, uses_gpu)
-    type_idx = _choose_types(can_take, seed)
+    wanted, can_take = possible_types(table, job_types, worker_caps)
+    type_idx = types_by_chance(can_take, np.random.default_rng(seed).random(table.num_jobs))
     by_label = _types_by_label(table, job_types)
     rows = np.arange(table.num_jobs)
     uses_label = (by_label >= 0) & _fits(wanted, worker_caps)[rows, by_label] & (table.num_gpus > 0)
@@ -199,6 +198,37 @@ def assign_work(
     )
 
 
+def possible_types(
+    table: JobTable, job_types: Sequence[JobType], max_workers: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """What each job would want of each type, and which types it may be given (rules 1 and 2 of this module).
+
+    Args:
+        table: N jobs.
+        job_types: T types.
+        max_workers: (T,) or one cap on workers.
+
+    Returns:
+        (N, T) workers before caps, and (N, T) whether the type may be drawn; no type where none can stand for the job.
+    """
+    caps = np.broadcast_to(np.asarray(max_workers, dtype=np.int64), (len(job_types),))
+    uses_ps = np.array([job_type.uses_ps for job_type in job_types])
+    uses_gpu = np.array([job_type.worker_gpus > 0 for job_type in job_types])
+    wanted = _wanted_workers(table, job_types)
+    return wanted, _can_take(table, wanted, caps, uses_ps, uses_gpu)
+
+
+def types_by_chance(can_take: NDArray[np.bool_], chances: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(N,) types drawn uniformly from those that can take each job.
+
+    Args:
+        can_take: (N, T), one type at least in every row.
+        chances: (N,) random numbers in [0, 1), one per job.
+    """
+    nth = (chances * can_take.sum(axis=1)).astype(np.int64)  # which of the types that can take it, counted from 0
+    return np.asarray((can_take.cumsum(axis=1) > nth[:, None]).argmax(axis=1))
+
+
 def _wanted_workers(table: JobTable, job_types: Sequence[JobType]) -> NDArray[np.int64]:
     """(N, T) workers of each job if it had that type, before caps."""
     gpus_per_worker = np.maximum([job_type.worker_gpus for job_type in job_types], 1)
@@ -223,7 +253,7 @@ def _can_take(
     uses_ps: NDArray[np.bool_],
     uses_gpu: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """(N, T) types that may be drawn for each job; at least one in every row."""
+    """(N, T) types that may be drawn for each job."""
     has_gpu = (table.num_gpus > 0)[:, None]
     wants_gpu = uses_gpu if uses_gpu.any() else ~uses_gpu
     allowed = np.where(has_gpu, wants_gpu, ~uses_gpu)
@@ -246,10 +276,3 @@ def _types_by_label(table: JobTable, job_types: Sequence[JobType]) -> NDArray[np
         if present:
             chosen[code] = present[0]
     return chosen[table.label.codes]
-
-
-def _choose_types(can_take: NDArray[np.bool_], seed: int) -> NDArray[np.int64]:
-    """(N,) types drawn uniformly from those that can take each job."""
-    u = np.random.default_rng(seed).random(can_take.shape[0])
-    nth = (u * can_take.sum(axis=1)).astype(np.int64)  # which of the types that can take it, counted from 0
-    return np.asarray((can_take.cumsum(axis=1) > nth[:, None]).argmax(axis=1))

@@ -28,8 +28,8 @@ from dl2env.schedulers.base import ClusterView, IntervalScheduler
 from dl2env.sim.simulator import ClusterSimulator, Snapshot
 from dl2env.sim.state import REWARD_TERMS
 
-NO_CHOICE, ACCEPTED, OVERRIDDEN = range(3)
-"""Who decided an interval: nobody could, the agent, or the teacher in its place."""
+NO_CHOICE, ACCEPTED, OVERRIDDEN, PRACTISED = range(4)
+"""Who decided an interval: nobody could, the agent, the teacher in its place, or the agent as it practised."""
 
 LOG = ("interval", "decider", "agent_cost", "teacher_cost", "num_decisions")
 """Columns of `StreamVectorEnv.log`."""
@@ -38,8 +38,8 @@ LOG = ("interval", "decider", "agent_cost", "teacher_cost", "num_decisions")
 class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     """One pass over a stream; see the module's documentation. The contract is that of `SchedulingVectorEnv`.
 
-    Rewards of environment 0 are those that the cluster paid, or what the model predicts where the guard overrode the
-    agent. Environment 0 is done when the stream is over; a practising one goes
+    Rewards of environment 0 are those that the cluster paid, or what the model predicts where other decisions than its
+    own were carried out. Environment 0 is done when the stream is over; a practising one goes
     back to the cluster's present after `practice_intervals` intervals.
 
     Args:
@@ -50,6 +50,8 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         practice_intervals: Intervals that practice goes on for before it returns to the present.
         practice_ends_episodes: Flag that return as a truncated episode. Learners that look beyond the end of an
             interval need it; for others it is only slower.
+        choose_from_practice: Carry out, of all decisions for the present interval that the agent has made in
+            environment 0 and meanwhile in practice, those that are predicted to cost least. Needs a guard.
 
     Attributes:
         simulator: The copies, which is what learners see.
@@ -72,6 +74,7 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         guard_options: Mapping[str, Any] | None = None,
         practice_intervals: int = 1,
         practice_ends_episodes: bool = False,
+        choose_from_practice: bool = False,
     ) -> None:
         self.stream = stream
         self.config: EnvConfig = stream.config
@@ -88,10 +91,13 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self._guard = None if guard_options is None else RolloutGuard(self.cluster, teacher, **guard_options)
         self._practice_intervals = practice_intervals
         self._practice_ends_episodes = practice_ends_episodes
+        self._choose_from_practice = choose_from_practice
         self._weights = reward_weights(self.config.reward)
         self.before_autoreset: list[Callable[[NDArray[np.int64]], None]] = []
         self._intervals_left = np.zeros(num_envs, dtype=np.int64)
-        self._decisions: list[int] = []  # of environment 0 in the present interval
+        self._decisions: list[list[int]] = [[] for _ in range(num_envs)]  # since each was last copied
+        self._is_fresh = np.zeros(num_envs, dtype=np.bool_)  # is in the interval that the cluster is in
+        self._best: tuple[float, list[int]] | None = None  # practice for the present interval, with its predicted cost
         self.log: list[tuple[float, ...]] = []
         self.is_finished = False
 
@@ -102,14 +108,16 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self.cluster.load([0], [self.stream.workload])
         self.is_finished = False
         self.log = []
+        self._best = None
         self._return_to_present(np.arange(self.num_envs))
         return self.simulator.observation(), {"action_mask": self.action_masks()}
 
     def _return_to_present(self, envs: NDArray[np.int64]) -> None:
         copy_present(self.cluster, self.simulator, envs.tolist())
         self._intervals_left[envs] = self._practice_intervals
-        if 0 in envs:
-            self._decisions = []
+        self._is_fresh[envs] = True
+        for b in envs.tolist():
+            self._decisions[b] = []
 
     def step(
         self, actions: NDArray[np.int64]
@@ -120,8 +128,15 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         terms, ended = report.reward_terms, report.interval_ended
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
-        self._decisions.append(int(actions[0]))
+        for b in np.flatnonzero(self._is_fresh).tolist():
+            self._decisions[b].append(int(actions[b]))
         self._intervals_left -= ended
+        if self._choose_from_practice and self._guard is not None:
+            for b in np.flatnonzero(ended[1:] & self._is_fresh[1:]).tolist():
+                cost = self._guard.predict(self.simulator, b + 1)
+                if self._best is None or cost < self._best[0]:
+                    self._best = cost, self._decisions[b + 1]
+        self._is_fresh &= ~ended
         back = ended & (self._intervals_left <= 0) | self.simulator.is_done
         back[0] = False
         if self._practice_ends_episodes:
@@ -152,20 +167,27 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         cluster = self.cluster
         interval = int(cluster.state.env["interval"][0])
         decider, agent_cost, teacher_cost = ACCEPTED, np.nan, np.nan
+        decisions = self._decisions[0]
         if cluster.state.env["num_legal"][0] == 0:
             decider = NO_CHOICE
         elif self._guard is not None:
-            verdict = self._guard.judge(self.simulator, 0)
-            agent_cost, teacher_cost = verdict.agent_cost, verdict.teacher_cost
-            decider = ACCEPTED if verdict.is_accepted else OVERRIDDEN
-        self.log.append((interval, decider, agent_cost, teacher_cost, len(self._decisions)))
+            teacher_cost = self._guard.predict_teacher()
+            agent_cost = self._guard.predict(self.simulator, 0)
+            if self._best is not None and self._best[0] < agent_cost:
+                decider = PRACTISED
+                agent_cost, decisions = self._best
+            if not self._guard.accepts(agent_cost, teacher_cost):
+                decider = OVERRIDDEN
+        self.log.append((interval, decider, agent_cost, teacher_cost, len(decisions)))
+        self._best = None
+        self._is_fresh[:] = False
         if decider == OVERRIDDEN:
             self._teacher.run_intervals(cluster, 1)
             return predicted
-        for action in self._decisions:
+        for action in decisions:
             report = cluster.step(np.array([action]))
         assert report.interval_ended[0], "the cluster has left the copy of it"
-        return np.asarray(report.reward_terms[0])
+        return predicted if decider == PRACTISED else np.asarray(report.reward_terms[0])
 
     def _all_done(self) -> bool:
         env = self.cluster.state.env[0]
@@ -202,7 +224,11 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             parts |= {f"{name}/{key}": values for key, values in snapshot.arrays.items()}
             parts[f"{name}.is_done"] = snapshot.is_done
         parts["log"] = np.array(self.log, dtype=np.float64).reshape(len(self.log), len(LOG))
-        parts["decisions"] = np.array(self._decisions, dtype=np.int64)
+        parts["decisions"] = np.array([a for made in self._decisions for a in made], dtype=np.int64)
+        parts["num_decisions"] = np.array([len(made) for made in self._decisions])
+        parts["is_fresh"] = self._is_fresh.copy()
+        if self._best is not None:
+            parts["best_cost"], parts["best"] = np.array(self._best[0]), np.array(self._best[1], dtype=np.int64)
         parts["intervals_left"] = self._intervals_left.copy()
         parts["workload"] = np.array(self.stream.workload.digest())
         return parts
@@ -219,7 +245,10 @@ class StreamVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             arrays = {key.partition("/")[2]: values for key, values in state.items() if key.startswith(f"{name}/")}
             simulator.restore(Snapshot(arrays, state[f"{name}.is_done"]))
         self.log = [tuple(row) for row in state["log"].tolist()]
-        self._decisions = state["decisions"].tolist()
+        parts = np.split(state["decisions"], np.cumsum(state["num_decisions"])[:-1])
+        self._decisions = [made.tolist() for made in parts]
+        self._is_fresh = state["is_fresh"].copy()
+        self._best = (float(state["best_cost"]), state["best"].tolist()) if "best" in state else None
         self._intervals_left = state["intervals_left"].copy()
         self.is_finished = bool(self.cluster.is_done[0])
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.online.environment import ACCEPTED, OVERRIDDEN, StreamVectorEnv
+from agents.online.environment import NO_CHOICE, OVERRIDDEN, StreamVectorEnv
 from agents.online.measures import StreamMeasures, measure
 from agents.progress import PhaseBar
 from dl2env.sim.simulator import ClusterSimulator
@@ -50,7 +50,7 @@ def measure_cluster(
 def override_share(log: NDArray[np.float64]) -> float:
     """Share of the intervals with a choice in which the teacher decided; NaN if there are none."""
     deciders = log[:, 1]
-    asked = int(np.isin(deciders, (ACCEPTED, OVERRIDDEN)).sum())
+    asked = int((deciders != NO_CHOICE).sum())
     return float((deciders == OVERRIDDEN).sum() / asked) if asked else float("nan")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.online.environment import ACCEPTED, NO_CHOICE, OVERRIDDEN
+from agents.online.environment import ACCEPTED, NO_CHOICE, OVERRIDDEN, PRACTISED
 from agents.online.measures import StreamMeasures
 from agents.online.monitor import override_share
 from agents.online.stream import Stream, segment_names
@@ -65,6 +65,7 @@ class StreamResult:
         shares = [override_share(self.log[segment == s]) for s in range(len(self.stream.segments))]
         return {
             "accepted": int((decider == ACCEPTED).sum()),
+            "from_practice": int((decider == PRACTISED).sum()),
             "overridden": int((decider == OVERRIDDEN).sum()),
             "no_choice": int((decider == NO_CHOICE).sum()),
             "override_share": _plain(override_share(self.log)),

@@ -132,6 +132,7 @@ def build_stream_env(settings: OnlineSettings, world: OnlineWorld) -> StreamVecE
         guard,
         online.practice_intervals,
         practice_ends_episodes=settings.discounts_intervals,
+        choose_from_practice=online.choose_from_practice,
     )
     return StreamVecEnv(env, settings.run.agent)
 

@@ -28,6 +28,8 @@ class OnlineConfig:
             them to be no worse than the teacher's, see `agents.online.shadow.RolloutGuard`; `none`: always.
         guard_horizon: Intervals that the guard looks ahead.
         guard_tolerance: Relative loss against the teacher that the guard lets pass.
+        choose_from_practice: Carry out, of all decisions for the present interval that the agent has made, in practice
+            too, those that the guard predicts to cost least. The agent then searches, with its policy as the proposer.
         practice_intervals: Intervals for which a copy is practised in before it returns to the cluster's present. The
             number of copies is one less than `num_envs` of the learner.
         baselines: Schedulers that play the same stream for comparison, besides the teacher.
@@ -38,6 +40,7 @@ class OnlineConfig:
     guard: GuardKind = "rollout"
     guard_horizon: int = 200
     guard_tolerance: float = 0.0
+    choose_from_practice: bool = False
     practice_intervals: int = 1
     baselines: tuple[str, ...] = ("optimus-exact", "marginal", "void")
     window: int = 50
@@ -53,6 +56,8 @@ class OnlineConfig:
                 raise ConfigError(f"online.{name}={getattr(self, name)} must be at least 1")
         if not 0.0 <= self.guard_tolerance < math.inf:
             raise ConfigError(f"online.guard_tolerance={self.guard_tolerance} must not be negative")
+        if self.choose_from_practice and self.guard == "none":
+            raise ConfigError("online.choose_from_practice: needs the guard's predictions; set online.guard=rollout")
         if len(set(self.baselines)) < len(self.baselines):
             raise ConfigError(f"online.baselines={list(self.baselines)} names a scheduler twice; remove one")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,22 +73,6 @@ def check_model_is_known(config: EnvConfig, purpose: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What is predicted for an interval.
-
-    Attributes:
-        agent_cost: Job time in the system, in intervals, if the agent's decisions are carried out now and the teacher
-            decides from the next interval on.
-        teacher_cost: The same if the teacher decides now too.
-        is_accepted: The agent's decisions are carried out.
-    """
-
-    agent_cost: float
-    teacher_cost: float
-    is_accepted: bool
-
-
 class RolloutGuard:
     """Lets an agent decide an interval only if that is predicted to be no worse than its teacher's decisions.
 
@@ -117,35 +100,41 @@ class RolloutGuard:
         self._teacher = teacher
         self._horizon = horizon
         self._tolerance = tolerance
-        self._copies = shadow_simulator(cluster, 2, window=1)
+        self._copy = shadow_simulator(cluster, 1, window=1)
 
-    def judge(self, decided: ClusterSimulator, source: int) -> Verdict:
-        """Compares the agent's decisions with the teacher's.
+    def predict(self, decided: ClusterSimulator, source: int) -> float:
+        """What decisions for the present interval are predicted to cost.
 
         Args:
             decided: Copies of the same cluster.
-            source: The one in which the agent's decisions for the present interval have been carried out, that is which
-                stands at a later interval.
-        """
-        copies = self._copies
-        copies.copy_env(decided, source, np.array([0]))
-        copy_present(self._cluster, copies, [1])
-        now = int(self._cluster.state.env["interval"][0])
-        ahead = int(copies.state.env["interval"][0]) - now
-        for c, intervals in ((1, self._horizon), (0, self._horizon - ahead)):
-            if intervals > 0 and not copies.is_done[c]:
-                with copies.only([c]):
-                    self._teacher.run_intervals(copies, intervals)
-        agent_cost, teacher_cost = self._costs(now)
-        return Verdict(agent_cost, teacher_cost, agent_cost <= teacher_cost * (1.0 + self._tolerance) + 1e-9)
+            source: The one in which the decisions have been carried out, that is which stands at a later interval.
 
-    def _costs(self, now: int) -> list[float]:
-        """Per copy, job time in the system from interval `now` on, of the jobs that are there then."""
-        state, interval_s = self._copies.state, self._copies.config.dynamics.interval_s
-        present = self._cluster.state.active[0, : self._cluster.state.env["num_active"][0]]
-        jobs = state.jobs[:, present]
+        Returns:
+            Job time in the system from the present interval on, in intervals, of the jobs that are there now, if the
+            teacher decides from the next interval on.
+        """
+        self._copy.copy_env(decided, source, np.array([0]))
+        return self._follow()
+
+    def predict_teacher(self) -> float:
+        """The same if the teacher decides the present interval too."""
+        copy_present(self._cluster, self._copy, [0])
+        return self._follow()
+
+    def accepts(self, cost: float, teacher_cost: float) -> bool:
+        """Whether decisions of that predicted cost may be carried out."""
+        return cost <= teacher_cost * (1.0 + self._tolerance) + 1e-9
+
+    def _follow(self) -> float:
+        """Lets the teacher go on, and counts."""
+        state, interval_s = self._copy.state, self._copy.config.dynamics.interval_s
+        now = int(self._cluster.state.env["interval"][0])
+        ahead = int(state.env["interval"][0]) - now
+        if ahead < self._horizon and not self._copy.is_done[0]:
+            self._teacher.run_intervals(self._copy, self._horizon - ahead)
+        jobs = state.jobs[0, self._cluster.state.active[0, : self._cluster.state.env["num_active"][0]]]
         left_s = (jobs["true_epochs"] - jobs["epochs_done"]) * jobs["samples_per_epoch"]
         left_s = left_s / state.best_speed[0][jobs["type"]]
-        end_s = state.env["interval"][:, None] * interval_s + 2.0 * left_s
+        end_s = float(state.env["interval"][0]) * interval_s + 2.0 * left_s
         until_s: NDArray[np.float64] = np.where(np.isnan(jobs["finish_s"]), end_s, jobs["finish_s"])
-        return list(((until_s - now * interval_s) / interval_s).sum(axis=1).tolist())
+        return float(((until_s - now * interval_s) / interval_s).sum())

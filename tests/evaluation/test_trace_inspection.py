@@ -305,3 +305,46 @@ def test_damaged_lists_of_servers(tmp_path: Path) -> None:
     nodes.write_text(NODES + "m3,-2\n")
     with pytest.raises(ConfigError, match=r"nodes.csv: dropped: .*line 5.*; mend the list of servers"):
         inspect(chosen(write(tmp_path), cluster=str(nodes)))
+
+
+def test_hours_are_those_of_the_recording(tmp_path: Path) -> None:
+    """A load that is set by arrivals stretches time; the hours of arrival stay."""
+    rows = [f"{hour * 3600 + minute},600,1,{hour}-{minute},completed,u" for hour in (1, 5, 9) for minute in (0, 1800)]
+    plain = inspect(chosen(write(tmp_path, *rows)))
+    shaped = inspect(chosen(write(tmp_path, *rows), cluster="dl2-small-v1", shaping={"target_load": 0.37}))
+    hours = arrivals_by_hour(shaped.table)
+    assert hours.tolist() == arrivals_by_hour(plain.table).tolist()
+    assert np.flatnonzero(hours).tolist() == [1, 5, 9]
+
+
+def test_gpus_that_the_catalogue_lacks_are_told(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,94000,393216,8,G2\n")
+    found = inspect(chosen(write(tmp_path), cluster=str(nodes)))
+    assert found.unknown_gpus == {"G2": 8}
+    facts = next(table for table in all_tables(found) if table.table_id == "facts")
+    texts = {str(row.cells[0]): str(row.cells[1]) for row in facts.rows}
+    assert any("hardware catalogue lacks" in name and "8 G2" in text for name, text in texts.items())
+    assert inspect(chosen(write(tmp_path), cluster="dl2-small-v1")).unknown_gpus == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "warnings"),
+    [({}, 0), ({"format": "dl2env"}, 0), ({"strict": True}, 0), ({"cluster": "dl2-small-v1", "strict": True}, 0)],
+)
+def test_good_settings_of_a_sound_file(values: dict[str, Any], warnings: int, tmp_path: Path) -> None:
+    found = inspect(chosen(write(tmp_path), **values))
+    assert len(found.warnings) == warnings and found.report.format == "dl2env"
+    found.check_strict()
+
+
+def test_a_scenario_file_is_a_cluster(tmp_path: Path) -> None:
+    scenario = tmp_path / "mine-v1.toml"
+    scenario.write_text(
+        'name = "mine-v1"\nversion = 1\ndescription = "Small."\nextends = "dl2-small-v1"\n[config]\n'
+        'cluster.servers = [{ count = 2, gpus = 4 }]\n[sources]\n"cluster.servers" = "made up"\n'
+    )
+    assert inspect(chosen(write(tmp_path), cluster=str(scenario))).capacity_gpus == 8
+    scenario.write_text("not toml")
+    with pytest.raises(Dl2EnvError, match="mine-v1.toml"):
+        inspect(chosen(write(tmp_path), cluster=str(scenario)))

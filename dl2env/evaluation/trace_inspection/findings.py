@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 MOST_BINS = 200
 _TOLERANCE = 1e-9
 _HOUR_S = 3600.0
+_ROUNDING = 1e-9  # hours; a load that was set and undone leaves times a little off
 
 CHECKS: Mapping[str, tuple[str, str]] = {
     "duplicates": ("same identifier or same row twice", r"^repeats another row|has the job id of another row"),
@@ -92,8 +93,9 @@ class Inspection:
         findings: What was found, in the order of `KINDS`.
         series: Load over time: of the training jobs with a cluster, else of the recorded ones; None if all jobs
             arrive at once.
-        recorded_load: Load of the jobs at recorded GPUs; None without a cluster or span.
+        recorded_load: Load of the shaped jobs at their own numbers of GPUs; None without a cluster or span.
         parts: Train, validation and test.
+        unknown_gpus: GPUs of the cluster by those kinds that the hardware catalogue lacks.
     """
 
     settings: InspectionSettings
@@ -106,6 +108,7 @@ class Inspection:
     series: LoadSeries | None
     recorded_load: float | None
     parts: tuple[Part, ...]
+    unknown_gpus: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def capacity_gpus(self) -> int | None:
@@ -168,6 +171,7 @@ def inspect(settings: InspectionSettings) -> Inspection:
         load_series(arrival_s, duration_s, gpus, MOST_BINS),
         recorded_load,
         _parts(arrival_s, gpus * duration_s, settings.parts_by),
+        settings.gpus_of_unknown_kind(),
     )
 
 
@@ -242,8 +246,15 @@ def quantiles(found: Inspection) -> dict[str, FloatArray]:
 
 
 def arrivals_by_hour(table: JobTable) -> NDArray[np.int64]:
-    """(24,) jobs by hour of the day on the trace's own clock; where that has no dates, hour 0 starts at its time 0."""
-    hours = ((table.origin_s + table.arrival_s) // _HOUR_S).astype(np.int64) % 24
+    """(24,) jobs by hour of the day on the trace's own clock; where that has no dates, hour 0 starts at its time 0.
+
+    A load that was set by arrivals is undone for that: their times of day are those of the recording.
+    """
+    arrival_s = table.arrival_s
+    for step in reversed(table.steps):
+        if step["step"] == "scale_load" and step["by"] == "arrivals":
+            arrival_s = arrival_s[0] + (arrival_s - arrival_s[0]) * step["factor"]
+    hours = np.floor((table.origin_s + arrival_s) / _HOUR_S + _ROUNDING).astype(np.int64) % 24
     return np.bincount(hours, minlength=24)
 
 

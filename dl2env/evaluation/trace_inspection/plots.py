@@ -57,7 +57,10 @@ def plot_distributions(found: Inspection) -> Figure:
     _cdf(panels[0], table.duration_s, color=_BLUE, label="jobs")
     _cdf(panels[0], table.duration_s, table.num_gpus * table.duration_s, color=_RED, linestyle="--", label="GPU time")
     panels[0].set_xlabel("duration in s")
-    panels[0].set_ylabel("% at most that long")
+    panels[0].set_ylabel("%")
+    titles = ("durations at most that long", "numbers of GPUs", "times at most that long")
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title, fontsize=9)
     panels[0].legend(fontsize=8)
     sizes = jobs_by_gpus(table)
     for part, (colour, shift) in enumerate(((_BLUE, -0.2), (_RED, 0.2)), 1):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dl2env.config import EnvConfig, ShapingConfig, TraceConfig
 from dl2env.config_checks import require, require_choice
 from dl2env.errors import ConfigError
 from dl2env.trace_config import TRACE_FORMATS, PartsBy, TraceFormatName
+
+if TYPE_CHECKING:
+    from dl2env.workload.cluster_files import NodeTable
 
 _MOST_WORKERS = 64
 
@@ -84,6 +88,16 @@ class InspectionSettings:
             workload = dataclasses.replace(workload, max_workers=self.max_workers, max_ps=self.max_workers)
         return dataclasses.replace(config, workload=workload)
 
+    def gpus_of_unknown_kind(self) -> dict[str, int]:
+        """GPUs of a list of servers by those kinds that the hardware catalogue lacks, so that a stand-in is used."""
+        from dl2env.scenarios import suite_names
+
+        if self.cluster is None or self.cluster in suite_names() or Path(self.cluster).suffix == ".toml":
+            return {}
+        nodes = _servers(self.cluster)
+        counts = nodes.gpus_by_kind()
+        return {kind: counts[kind] for kind in nodes.kinds_without_entry()}
+
 
 def _world_of(cluster: str) -> EnvConfig:
     from dl2env.scenarios import get_scenario, load_scenario, suite_names
@@ -96,10 +110,14 @@ def _world_of(cluster: str) -> EnvConfig:
         raise ConfigError(
             f"cluster={cluster}: no such file, and no such scenario; scenarios: {', '.join(sorted(suite_names()))}"
         )
+    return EnvConfig(cluster=_servers(cluster).cluster_config())
+
+
+def _servers(path: str) -> NodeTable:
     from dl2env.workload.cluster_files import read_nodes
 
-    nodes, report = read_nodes(cluster)
+    nodes, report = read_nodes(path)
     if report.warnings:
         reason, rows = next(iter(report.warnings.items()))
-        raise ConfigError(f"{cluster}: {reason}: {rows}; mend the list of servers")
-    return EnvConfig(cluster=nodes.cluster_config())
+        raise ConfigError(f"{path}: {reason}: {rows}; mend the list of servers")
+    return nodes

@@ -84,7 +84,7 @@ def facts_table(found: Inspection) -> Table:
         ("jobs", f"{table.num_jobs:,}"),
         ("first arrival, as the file writes it", found.report.origin or "–"),
         ("days from first to last arrival", f"{span / _DAY_S:,.2f}"),
-        ("GPU hours as recorded", f"{float((table.num_gpus * table.duration_s).sum()) / _HOUR_S:,.1f}"),
+        ("GPU hours", f"{float((table.num_gpus * table.duration_s).sum()) / _HOUR_S:,.1f}"),
         ("durations", found.report.duration_rule),
         ("censored jobs, share of recorded GPU time", _censored_share(found)),
     ]
@@ -94,18 +94,22 @@ def facts_table(found: Inspection) -> Table:
         facts += [
             ("cluster", f"{found.settings.cluster}: {found.capacity_gpus:,} GPUs ({servers})"),
             ("GPU hours of the training jobs", f"{assigned.assigned_gpu_s / _HOUR_S:,.1f}"),
-            ("offered load as recorded", _share(found.recorded_load)),
+            ("offered load at the jobs' own numbers of GPUs", _share(found.recorded_load)),
             ("offered load in the simulator", _share(found.load)),
         ]
+    if found.unknown_gpus:
+        kinds = ", ".join(f"{count:,} {kind or 'of no stated kind'}" for kind, count in found.unknown_gpus.items())
+        facts += [("GPUs that the hardware catalogue lacks, its pai-base instead", kinds)]
     if series is not None:
         facts += [
-            ("GPUs in use on average, no waiting", f"{series.mean_gpus:,.1f}"),
+            ("GPUs of arriving work on average", f"{series.mean_gpus:,.1f}"),
             ("GPUs in use at most, no waiting", f"{series.peak_gpus:,.1f}"),
         ]
     facts += [("digest of jobs and steps", found.digest)]
     facts += [(f"read as: {key}", text) for key, text in found.report.layout.items()]
     columns = (Column("fact", is_sortable=False), Column("value", is_sortable=False))
-    return Table("facts", "The trace", columns, [Row(fact) for fact in facts])
+    shaped = " after shaping" if len(table.steps) > 1 else ""
+    return Table("facts", f"The trace{shaped}", columns, [Row(fact) for fact in facts])
 
 
 def _share(value: float | None) -> str:

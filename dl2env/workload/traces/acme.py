@@ -13,6 +13,7 @@ import numpy as np
 
 from dl2env.workload.traces import cluster_log
 from dl2env.workload.traces.builder import TableBuilder
+from dl2env.workload.traces.cells import LARGEST_COUNT
 from dl2env.workload.traces.formats import Head, Match, ReadOptions, TraceFormat
 from dl2env.workload.traces.report import ReadReport
 from dl2env.workload.traces.rows import header_layout
@@ -34,9 +35,8 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
     file = source.only()
     builder = TableBuilder("acme", source.path, options)
     for rows in builder.rows(file, header_layout(Head(file), COLUMNS, "acme", _OPTIONAL)):
-        limits = {"at_least": 0, "at_most": 1e9, "if_missing": np.nan, "is_required": False}
-        memory = rows.number("mem_per_pod_gb", **limits)  # type: ignore[arg-type]
-        nodes = rows.count("node_num", if_missing=np.nan, is_required=False)
+        memory = rows.extra("mem_per_pod_gb", at_least=0, at_most=1e9)
+        nodes = rows.extra("node_num", at_least=0, at_most=LARGEST_COUNT)
         memory_gib = memory * _GIB_PER_GB * np.maximum(np.nan_to_num(nodes, nan=1.0), 1.0)
         cluster_log.add_jobs(builder, rows, label=rows.text("type"), memory_gib=memory_gib)
     return builder.finish()

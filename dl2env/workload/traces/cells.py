@@ -160,27 +160,65 @@ class Rows:
         """
         if column not in self.frame.columns and not is_required:
             return np.full(len(self), np.nan if if_missing is None else if_missing)
-        text = self.series(column)
-        is_missing = (text == "").to_numpy()
-        values = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().astype(np.float64)
+        values, is_missing, wrong = self._numbers(column, at_least, above, at_most, is_whole)
         if if_missing is None:
             self.drop(is_missing, f"{column} is missing", column)
-        self.drop(np.isinf(values), f"{column} is not finite", column)
-        self.drop(np.isnan(values) & ~is_missing, f"{column} is not a number", column)
-        with np.errstate(invalid="ignore"):
-            if at_least is not None:
-                word = "is negative" if at_least == 0 else f"is below {at_least:g}"
-                self.drop((values < at_least) & ~is_missing, f"{column} {word}", column)
-            if above is not None:
-                word = "is not positive" if above == 0 else f"is not above {above:g}"
-                self.drop((values <= above) & ~is_missing, f"{column} {word}", column)
-            if at_most is not None:
-                self.drop((values > at_most) & ~is_missing, f"{column} is above {at_most:g}", column)
-            if is_whole:
-                self.drop((values != np.floor(values)) & ~is_missing, f"{column} is not a whole number", column)
+        for mask, reason in wrong:
+            self.drop(mask, f"{column} {reason}", column)
         if if_missing is not None:
             values = np.where(is_missing, if_missing, values)
         return values
+
+    def extra(
+        self,
+        column: str,
+        *,
+        at_least: float | None = None,
+        above: float | None = None,
+        at_most: float | None = None,
+        if_missing: float = np.nan,
+    ) -> NDArray[np.float64]:
+        """A column of finite numbers that no job depends on: wrong cells count as missing, which the report says.
+
+        Args:
+            column: Its name; the file may lack it.
+            at_least: Smallest legal value.
+            above: Values must be greater.
+            at_most: Largest legal value.
+            if_missing: Value of missing and wrong cells.
+
+        Returns:
+            (n,) values.
+        """
+        if column not in self.frame.columns:
+            return np.full(len(self), if_missing)
+        values, is_unknown, wrong = self._numbers(column, at_least, above, at_most, False)
+        for mask, reason in wrong:
+            self.remark("clamped", mask & ~is_unknown, f"{column} {reason}, left unknown", column)
+            is_unknown = is_unknown | mask
+        return np.where(is_unknown, if_missing, values)
+
+    def _numbers(
+        self, column: str, at_least: float | None, above: float | None, at_most: float | None, is_whole: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], list[tuple[NDArray[np.bool_], str]]]:
+        """((n,) values, (n,) missing cells, what is wrong: (n,) mask and reason, the first that holds counts)."""
+        text = self.series(column)
+        is_missing = (text == "").to_numpy()
+        values = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().astype(np.float64)
+        wrong = [
+            (np.isinf(values), "is not finite"),
+            (np.isnan(values) & ~is_missing, "is not a number"),
+        ]
+        with np.errstate(invalid="ignore"):
+            if at_least is not None:
+                wrong += [(values < at_least, "is negative" if at_least == 0 else f"is below {at_least:g}")]
+            if above is not None:
+                wrong += [(values <= above, "is not positive" if above == 0 else f"is not above {above:g}")]
+            if at_most is not None:
+                wrong += [(values > at_most, f"is above {at_most:g}")]
+            if is_whole:
+                wrong += [((values != np.floor(values)) & np.isfinite(values), "is not a whole number")]
+        return values, is_missing, wrong
 
     def duration(self, column: str, **options: Any) -> NDArray[np.float64]:
         """Seconds, positive unless `options` (of `number`) say otherwise."""

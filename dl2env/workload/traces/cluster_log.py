@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from dl2env.workload.traces.builder import TableBuilder
-from dl2env.workload.traces.cells import Rows, encode
+from dl2env.workload.traces.cells import LARGEST_COUNT, Rows, encode
 
 COLUMNS = ("job_id", "gpu_num", "state", "submit_time", "start_time", "end_time", "duration")
 OPTIONAL = ("user", "cpu_num", "node_num", "queue")
@@ -41,7 +41,7 @@ def add_jobs(builder: TableBuilder, rows: Rows, extra: Mapping[str, Any] | None 
     started = builder.stamps(rows, "start_time", if_missing=np.nan)
     ended = builder.stamps(rows, "end_time", if_missing=np.nan)
     recorded = rows.number("duration", if_missing=np.nan)
-    wait = rows.number("queue", if_missing=np.nan, is_required=False)
+    wait = rows.extra("queue")
 
     is_killed = status.is_in(["killed", "waiting"]).to_numpy()
     has_started = np.isfinite(started)
@@ -65,7 +65,7 @@ def add_jobs(builder: TableBuilder, rows: Rows, extra: Mapping[str, Any] | None 
         rows.remark("warned", is_off, "queue is not start_time - submit_time and is not used", "queue")
     gpus = rows.count("gpu_num", is_whole=True)
     if "gpu_time" in rows:
-        gpu_time = rows.number("gpu_time", if_missing=np.nan)
+        gpu_time = rows.extra("gpu_time")
         with np.errstate(invalid="ignore"):
             is_off = np.abs(gpu_time - duration * gpus) > _SLACK_S * np.maximum(gpus, 1.0)
         rows.remark("warned", is_off, "gpu_time is not duration x gpu_num and is not used", "gpu_time")
@@ -82,7 +82,7 @@ def add_jobs(builder: TableBuilder, rows: Rows, extra: Mapping[str, Any] | None 
         is_censored=(status == "running").to_numpy(),
         extra={
             "wait_s": started - submitted,
-            "nodes": rows.count("node_num", if_missing=np.nan, is_required=False),
+            "nodes": rows.extra("node_num", at_least=0, at_most=LARGEST_COUNT),
             **(extra or {}),
         },
         **columns,

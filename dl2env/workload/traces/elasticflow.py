@@ -52,11 +52,10 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
     builder = TableBuilder("elasticflow", source.path, options)
     for rows in builder.rows(file, header_layout(Head(file), COLUMNS, "elasticflow", _OWN)):
         submit = rows.number("submit_time", at_least=0, at_most=LARGEST_TIME_S)
-        deadline = rows.number("ddl", at_most=LARGEST_TIME_S, if_missing=np.nan, is_required=False) - submit
-        best_effort = rows.number("best_effort", at_least=0, at_most=1, if_missing=np.nan, is_required=False)
+        deadline = rows.extra("ddl", at_most=LARGEST_TIME_S) - submit
+        best_effort = rows.extra("best_effort", at_least=0, at_most=1)
         has_deadline = np.isfinite(deadline) & (best_effort != 1)
         rows.remark("warned", has_deadline & (deadline <= 0), "its deadline is before its arrival", "ddl")
-        limits = {"above": 0, "if_missing": np.nan, "is_required": False}
         builder.add(
             rows,
             submit,
@@ -68,8 +67,8 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
             extra={
                 "deadline_s": np.where(has_deadline, deadline, np.nan),
                 "is_best_effort": best_effort,
-                "iterations": rows.number("iteration", **limits),  # type: ignore[arg-type]
-                "batch_size": rows.number("batch_size", **limits),  # type: ignore[arg-type]
+                "iterations": rows.extra("iteration", above=0),
+                "batch_size": rows.extra("batch_size", above=0),
             },
         )
     return builder.finish()

@@ -205,10 +205,10 @@ def _add(builder: TableBuilder, rows: Rows, duration_s: NDArray[np.float64]) -> 
     batch_size = names.str.extract(_BATCH_SIZE, 1).cast(float, strict=False).fill_null(np.nan).to_numpy()
     extra: dict[str, Any] = {"total_steps": steps, "batch_size": batch_size}
     if "slo" in rows:
-        slo = rows.number("slo", at_most=LARGEST_TIME_S, if_missing=_NO_SLO)
+        slo = rows.extra("slo", at_most=LARGEST_TIME_S, if_missing=_NO_SLO)
         rows.remark("warned", (slo <= 0) & (slo != _NO_SLO), f"SLO is neither positive nor {_NO_SLO:g}", "slo")
         extra["slo"] = np.where(slo > 0, slo, np.nan)
-        extra["priority"] = rows.number("priority_weight", at_least=0, if_missing=np.nan)
+        extra["priority"] = rows.extra("priority_weight", at_least=0)
     builder.add(
         rows,
         arrival,

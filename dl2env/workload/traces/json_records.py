@@ -88,7 +88,7 @@ def _texts(file: TraceFile, account: Account) -> Iterator[tuple[str, bool]]:
     """The file as text, block by block, and whether a block is the last."""
     utf_8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     decoder = io.IncrementalNewlineDecoder(utf_8, translate=True)
-    line = 1
+    line, told = 1, 0
     is_first = True
     with file.open() as stream:
         while True:
@@ -104,7 +104,8 @@ def _texts(file: TraceFile, account: Account) -> Iterator[tuple[str, bool]]:
             if text != escaped:
                 lines = zip(escaped.split("\n"), text.split("\n"), strict=True)
                 wrong = [line + i for i, (before, after) in enumerate(lines) if before != after]
-                account.add("warned", "not UTF-8 text, read as Latin-1", wrong)
+                account.add("warned", "not UTF-8 text, read as Latin-1", [number for number in wrong if number > told])
+                told = wrong[-1]  # a line may go on in the next block
             line += text.count("\n")
             yield text, is_last
             if is_last:

@@ -71,11 +71,7 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
         blocks = builder.rows(file, header_layout(Head(file), REQUIRED, "dl2env", tuple(properties())))
     for rows in blocks:
         values = {name: _column(rows, name, described) for name, described in properties().items()}
-        extra = {
-            name.removeprefix(_EXTRA): rows.number(name, if_missing=np.nan)
-            for name in rows.frame.columns
-            if name.startswith(_EXTRA)
-        }
+        extra = {name.removeprefix(_EXTRA): rows.extra(name) for name in rows.frame.columns if name.startswith(_EXTRA)}
         unknown = [c for c in rows.frame.columns if c not in values and not c.startswith(_EXTRA)]
         if unknown:
             builder.layout["columns left out"] = ", ".join(unknown)

@@ -22,7 +22,6 @@ def add_jobs(builder: TableBuilder, rows: Rows) -> None:
     """Checks the columns of a block and hands it to the builder."""
     group = rows.series("group" if "group" in rows else "user") if "group" in rows or "user" in rows else None
     gpu_type = rows.series("gpu_type") if "gpu_type" in rows else pl.Series([""] * len(rows), dtype=pl.String)
-    limits = {"at_least": 0, "if_missing": np.nan, "is_required": False}
     builder.add(
         rows,
         rows.number("submit_time", at_least=0, at_most=LARGEST_TIME_S),
@@ -33,9 +32,9 @@ def add_jobs(builder: TableBuilder, rows: Rows) -> None:
         user=rows.text("user"),
         group=None if group is None else encode(group),
         gpu_kind=encode(gpu_type.replace("CPU", "")),
-        num_cpus=rows.number("num_cpu", at_most=1e6, **limits),  # type: ignore[arg-type]
+        num_cpus=rows.number("num_cpu", at_least=0, at_most=1e6, if_missing=np.nan, is_required=False),
         extra={
-            "wait_s": rows.number("wait_time", at_most=LARGEST_TIME_S, **limits),  # type: ignore[arg-type]
-            "instances": rows.count("num_inst", if_missing=np.nan),
+            "wait_s": rows.extra("wait_time", at_least=0, at_most=LARGEST_TIME_S),
+            "instances": rows.extra("num_inst", at_least=0),
         },
     )

@@ -33,7 +33,7 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
         duration_s = rows.duration("duration")
         num_gpus = rows.count("num_gpus", at_least=1, is_whole=True)
         if "gpu_time" in rows:
-            gpu_time = rows.number("gpu_time", if_missing=np.nan)
+            gpu_time = rows.extra("gpu_time")
             is_off = ~np.isclose(gpu_time, duration_s * num_gpus, rtol=1e-6) & np.isfinite(gpu_time)
             rows.remark("warned", is_off, "gpu_time is not duration x num_gpus and is not used", "gpu_time")
         builder.add(rows, time_s, duration_s, num_gpus, time_column="timestamp", group=rows.text("cluster"))

@@ -55,7 +55,7 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
             time_column="time",
             job_id=rows.text("name"),
             label=application,
-            extra={"batch_size": rows.number("batch_size", above=0, if_missing=np.nan)},
+            extra={"batch_size": rows.extra("batch_size", above=0)},
         )
     return builder.finish("assumed GPU time of the application / num_replicas; the file has none")
 

@@ -118,8 +118,8 @@ def _add(builder: TableBuilder, rows: Rows, status: NDArray[np.float64]) -> None
     is_known = np.isin(status, (-1, *_STATUSES))
     rows.remark("warned", ~is_known, "status is none of -1 to 5", "status")
     words = pl.Series(status).replace_strict(_STATUSES, default="unknown", return_dtype=pl.String)
-    memory = _known(rows, "requested memory", 1e15)
-    memory = np.where(memory > 0, memory, _known(rows, "used memory", 1e15))
+    memory = rows.extra("requested memory", at_least=-1, at_most=1e15)
+    memory = np.where(memory > 0, memory, rows.extra("used memory", at_least=-1, at_most=1e15))
     builder.add(
         rows,
         submit,
@@ -132,8 +132,8 @@ def _add(builder: TableBuilder, rows: Rows, status: NDArray[np.float64]) -> None
         group=_name(rows, "group"),
         memory_gib=np.where(memory > 0, memory, np.nan) * size / 2**20,
         extra={
-            "wait_s": _or_nan(_known(rows, "wait time", LARGEST_TIME_S)),
-            "requested_s": _or_nan(_known(rows, "requested time", LARGEST_TIME_S)),
+            "wait_s": _or_nan(rows.extra("wait time", at_least=-1, at_most=LARGEST_TIME_S)),
+            "requested_s": _or_nan(rows.extra("requested time", at_least=-1, at_most=LARGEST_TIME_S)),
         },
     )
 

@@ -7,8 +7,6 @@ arrivals and is not used. Other files have further columns (model_size, model_sc
 
 from __future__ import annotations
 
-import numpy as np
-
 from dl2env.workload.traces.builder import TableBuilder
 from dl2env.workload.traces.cells import LARGEST_TIME_S
 from dl2env.workload.traces.formats import Head, Match, ReadOptions, TraceFormat
@@ -51,7 +49,7 @@ def read(source: TraceSource, options: ReadOptions) -> tuple[JobTable, ReadRepor
             time_column=arrival,
             job_id=rows.text("job_id", is_required=True),
             label=rows.text("model_name"),
-            extra={"iterations": rows.number("iterations", above=0, if_missing=np.nan, is_required=False)},
+            extra={"iterations": rows.extra("iterations", above=0)},
         )
     return builder.finish()
 

@@ -169,3 +169,17 @@ def test_durations_of_the_trace_for_a_physical_cluster_are_round() -> None:
     assert table.duration_s[0] == pytest.approx(3600, abs=0.5)
     units = table.duration_s / 400
     assert (np.abs(units - np.round(units)) < 0.01).mean() > 0.9
+
+
+def test_the_table_that_is_found_counts_in_the_hash(tmp_path: Path) -> None:
+    from dl2env.scenarios import get_scenario
+
+    path = write(tmp_path, old_row("A3C", "10", "0", "1") * 2)
+    scenario = get_scenario("dl2-small-v1").derive({"workload.trace.path": str(path)})
+    found = scenario.hash()
+    named = scenario.derive({"workload.trace.companion": str(tmp_path / "simulation_throughputs.json")})
+    assert named.hash() == found
+    write(tmp_path, path.read_text(), {"v100": {"('A3C', 1)": {"null": 6.0}}})
+    assert scenario.hash() != found
+    (tmp_path / "simulation_throughputs.json").unlink()
+    assert len(scenario.hash()) == 64  # the missing table is told when the trace is read

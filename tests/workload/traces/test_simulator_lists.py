@@ -6,7 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from dl2env.errors import TraceError
 from dl2env.workload.traces import read_trace
 from tests.workload.traces.samples import real_file
 
@@ -65,3 +67,22 @@ def test_the_two_are_told_apart(tmp_path: Path) -> None:
     ):
         text = f"{common}{',' + more if more else ''}\n1,2,3,vgg16,60{',9' if more else ''}\n"
         assert read_trace(write(tmp_path, text))[0].format == expected
+
+
+def test_wrong_cells_that_no_job_depends_on_are_left_unknown(tmp_path: Path) -> None:
+    """Iterations of 0 and the like cost no job, but they are told, and strict reading fails."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "job_id,num_gpu,submit_time,iterations,model_name,duration\n"
+        "0,1,0,0,vgg19,160\n1,1,1,many,vgg19,160\n2,1,2,inf,vgg19,160\n3,1,3,,vgg19,160\n4,1,4,50,vgg19,160\n"
+    )
+    table, report = read_trace(path)
+    assert report.rows_kept == 5
+    np.testing.assert_array_equal(table.extra["iterations"], [np.nan, np.nan, np.nan, np.nan, 50])
+    assert {reason: count.first_rows for reason, count in report.clamped.items()} == {
+        "iterations is not positive, left unknown": (2,),
+        "iterations is not a number, left unknown": (3,),
+        "iterations is not finite, left unknown": (4,),
+    }
+    with pytest.raises(TraceError, match=r"jobs.csv, line 4: clamped: iterations is not finite"):
+        read_trace(path, strict=True)

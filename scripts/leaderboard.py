@@ -73,6 +73,9 @@ class LeaderboardSettings:
         from dl2env.evaluation.metrics import measured_jobs
         from dl2env.scenarios import SPLITS
 
+        for name in ("out", "reference", "verify"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"{name}= is empty; give a value, or leave it out")
         for name in ("num_workloads", "batch", "processes"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -83,7 +86,8 @@ class LeaderboardSettings:
             raise ConfigError(f"trim={list(self.trim)}: give two shares, of the first and of the last jobs")
         measured_jobs(100, (self.trim[0], self.trim[1]))
         LimitsOptions(self.search_workloads, self.search_seconds, self.search_horizon)
-        if not (self.sample == "all" or (isinstance(self.sample, int) and self.sample >= 1)):
+        is_count = isinstance(self.sample, int) and not isinstance(self.sample, bool) and self.sample >= 1
+        if not (self.sample == "all" or is_count):
             raise ConfigError(f"sample={self.sample}: give a number of workloads, or all")
 
     @property
@@ -127,7 +131,12 @@ def leaderboard(values: dict[str, Any], path: Path) -> None:
     result = None
     if not settings.build_only:
         result = _run(settings, _cells(settings, values))
-    _build(settings, values)
+    try:
+        _build(settings, values)
+    except ConfigError:
+        # Without any entry there are no pages, but why there is none matters more.
+        if result is None or not result.failures:
+            raise
     if result is not None and result.failures:
         _report_failures(result, path)
         sys.exit(1)
@@ -165,13 +174,14 @@ def _checkpoint(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def _run(settings: LeaderboardSettings, cells: list[AnyCell]) -> RunResult:
-    from dl2env.evaluation.leaderboard.run import compile_kernels, pending_cells, run_cells
+    from dl2env.evaluation.leaderboard.run import check_writable, compile_kernels, pending_cells, run_cells
 
     pending, kept = pending_cells(cells, settings.folder)
     kept_text = f", {len(kept)} have their file already" if kept else ""
     print(f"{len(pending)} of {len(cells)} cells to run{kept_text}; folder: {_shown(settings.folder)}", flush=True)
     if not pending:
         return run_cells([], settings.folder, 1)
+    check_writable(settings.folder)
     try:
         compile_kernels(pending)
         with _Bar() as bar:
@@ -180,7 +190,8 @@ def _run(settings: LeaderboardSettings, cells: list[AnyCell]) -> RunResult:
         command = shlex.join([Path(sys.executable).name, *sys.argv])
         print(f"stopped; finished cells are kept, go on with the same command: {command}", file=sys.stderr)
         sys.exit(130)
-    print(f"{len(result.written)} cells in {result.wall_s:.0f} s", flush=True)
+    count = len(result.written)
+    print(f"{count} cell{'' if count == 1 else 's'} in {result.wall_s:.0f} s", flush=True)
     return result
 
 
@@ -235,7 +246,8 @@ def _report_failures(result: RunResult, path: Path) -> None:
     details = path / "failures.txt"
     details.parent.mkdir(parents=True, exist_ok=True)
     details.write_text("\n\n".join(f"{f.label}: {f.error}\n{f.details}" for f in result.failures), encoding="utf-8")
-    print(f"{len(result.failures)} cells failed (tracebacks: {details}):", file=sys.stderr)
+    count = len(result.failures)
+    print(f"{count} cell{'s' if count > 1 else ''} failed (tracebacks: {details}):", file=sys.stderr)
     for failure in result.failures:
         print(f"  {failure.label}: {failure.error}", file=sys.stderr)
 

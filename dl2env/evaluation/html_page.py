@@ -21,7 +21,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dl2env.errors import ConfigError
+from dl2env.evaluation.whole_file import write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -211,14 +211,10 @@ def write_page(path: Path, html: str) -> Path:
     Raises:
         ConfigError: The file cannot be written.
     """
-    draft = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(html, encoding="utf-8", newline="\n")
-        os.replace(draft, path)
+        return write_whole(path, html)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path
 
 
 @cache

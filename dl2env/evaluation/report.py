@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from dl2env.evaluation.statistics import (
     probability_of_improvement,
     reduction_interval,
 )
+from dl2env.evaluation.whole_file import write_whole
 
 if TYPE_CHECKING:
     from dl2env.workload.jobs import Workload
@@ -195,14 +195,10 @@ def write_summary(path: Path, summary: dict[str, Any]) -> Path:
         text = json.dumps(summary, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: the summary holds a value that JSON cannot ({error}); convert it first") from error
-    draft = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
+        return write_whole(path, text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    return path
 
 
 def write_jobs(path: Path, evaluation: Evaluation) -> Path:

@@ -22,6 +22,7 @@ from dl2env.errors import ConfigError
 NUM_RESAMPLES = 10_000
 CONFIDENCE = 0.95
 _CHUNK = 4_000_000  # elements of one temporary array
+_ALL_FLIPS = 16  # differences of which all flips of signs are gone through
 
 Scores = NDArray[np.float64]
 
@@ -183,6 +184,37 @@ def probability_of_improvement(
         over_both = np.einsum("rt,rtn->rn", their_seeds[part], over_ours)
         draws[part] = np.einsum("rn,rn->r", workloads[part], over_both)
     return _interval(float(wins.mean()), draws, max(ours.size, theirs.size), confidence)
+
+
+def sign_flip_p(differences: ArrayLike, rng: np.random.Generator, *, num_flips: int = 100_000) -> float:
+    """Two-sided p-value of the mean of paired differences, by flipping their signs (Fisher's randomization test).
+
+    Exact when both sides of a pair are draws of one distribution, which makes the sign of their difference a coin's.
+    Up to 16 differences all flips are gone through, otherwise random ones. The smallest value that N differences can
+    give is 2 / 2^N, so fewer than 8 cannot reach 0.01.
+
+    Args:
+        differences: (N,) finite differences.
+        rng: Source of random flips.
+        num_flips: Random flips, where there are more than 16 differences.
+
+    Raises:
+        ConfigError: Differences are empty, not finite or not of one dimension.
+    """
+    values = _as_matrix(differences, "differences")
+    if len(values) != 1:
+        raise ConfigError("differences must be (workloads,)")
+    values = values[0]
+    size = len(values)
+    if size <= _ALL_FLIPS:
+        flips = (np.arange(2**size)[:, None] >> np.arange(size)) & 1
+        sums = (1.0 - 2.0 * flips) @ values
+        extra = 0
+    else:
+        sums = (1.0 - 2.0 * rng.integers(2, size=(num_flips, size))) @ values
+        extra = 1  # what was seen counts as one of the flips, so that no p-value is 0
+    is_as_large = np.abs(sums) >= abs(float(values.sum())) - 1e-9 * float(np.abs(values).sum())
+    return float((is_as_large.sum() + extra) / (len(sums) + extra))
 
 
 def resampled_means(scores: ArrayLike, rng: np.random.Generator, num_resamples: int = NUM_RESAMPLES) -> Scores:

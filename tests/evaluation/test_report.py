@@ -180,7 +180,7 @@ def test_plots_draw_the_data(evaluation: Evaluation, monkeypatch: pytest.MonkeyP
     from dl2env.evaluation import plots
 
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure) or path)
     plots.plot_jct_cdf(evaluation, tmp_path / "cdf.png")
     plots.plot_reductions(evaluation, tmp_path / "reductions.png")
     curves, bars = (figure.axes[0] for figure in figures)
@@ -199,7 +199,7 @@ def test_plots_count_unfinished_jobs_like_the_metrics(monkeypatch: pytest.Monkey
     from dl2env.evaluation import plots
 
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure) or path)
     cut = evaluate([AlwaysVoid()], small_scenario(**{"dynamics.max_intervals": 2}), num_workloads=2)
     plots.plot_jct_cdf(cut, tmp_path / "cdf.png")
     mean = np.mean(figures[0].axes[0].lines[0].get_xdata())

@@ -173,3 +173,38 @@ def test_bad_scores_are_named(scores: list[float], baseline: list[float], messag
 def test_bad_confidence_is_named() -> None:
     with pytest.raises(ConfigError, match="confidence=95"):
         statistics.mean_interval([1.0, 2.0], make_rng(0), confidence=95)
+
+
+def test_sign_flips_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    # Of the eight sums of +-1 +-2 +-4, 7 and -7 are as large as 7; 5, -5, 7 and -7 are as large as 5.
+    assert statistics.sign_flip_p([1.0, 2.0, 4.0], rng) == 2 / 8
+    assert statistics.sign_flip_p([-1.0, 2.0, 4.0], rng) == 4 / 8
+    assert statistics.sign_flip_p([0.0, 0.0], rng) == 1.0
+    assert statistics.sign_flip_p([3.0], rng) == 1.0
+    assert (
+        statistics.sign_flip_p(np.arange(1.0, 9.0), rng)
+        == 2 / 256
+        < 0.01
+        < statistics.sign_flip_p(np.arange(1.0, 8.0), rng)
+    )
+
+
+def test_random_sign_flips_come_near_to_all_of_them() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(0.4, 1.0, 17)
+    flips = 1 - 2 * ((np.arange(2**17)[:, None] >> np.arange(17)) & 1)
+    exact = np.mean(np.abs(flips @ values) >= abs(values.sum()) - 1e-9)
+    assert statistics.sign_flip_p(values, rng) == pytest.approx(exact, abs=0.005)
+
+
+def test_sign_flips_raise_false_alarms_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(2)
+    alarms = [statistics.sign_flip_p(rng.lognormal(size=9) - rng.lognormal(size=9), rng) < 0.05 for _ in range(600)]
+    assert 0.02 < np.mean(alarms) < 0.08
+
+
+def test_wrong_differences() -> None:
+    for values in ([], [[1.0], [2.0]], [np.nan]):
+        with pytest.raises(ConfigError, match="differences"):
+            statistics.sign_flip_p(values, np.random.default_rng(0))

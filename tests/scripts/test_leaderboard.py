@@ -109,6 +109,14 @@ def group_members(pgid: int) -> list[int]:
         (["search_horizon=0"], "search_horizon=0 must be at least 1"),
         (["limits=maybe"], "limits: expected bool, got 'maybe'"),
         (["verify=_limits.json"], "_limits.json: cannot be read"),
+        (["out="], "out= is empty"),
+        (["reference="], "reference= is empty"),
+        (["sample=true"], "sample=True: give a number of workloads, or all"),
+        (["scenario_paths=3"], "scenario_paths=3: give files by scenario"),
+        (["scheduler_groups=null"], "scheduler_groups=None"),
+        (["scenario_groups=3"], "scenario_groups=3"),
+        (["exclude=3"], "exclude=3: give a list"),
+        (["out=/proc/none", "schedulers=[void]", "scenarios=[toy-v1]"], "/proc/none: no entries can be written there"),
     ],
 )
 def test_wrong_arguments(
@@ -237,7 +245,7 @@ def test_a_failing_cell_is_named_at_the_end(
     status, _, error = call(monkeypatch, capsys, tmp_path, *common, "processes=1")
     assert status == 1
     assert error.splitlines()[-2:] == [
-        "1 cells failed (tracebacks: run/failures.txt):",
+        "1 cell failed (tracebacks: run/failures.txt):",
         "  broken on toy-v1: RuntimeError: out of order",
     ]
     assert "Traceback" in (tmp_path / "run" / "failures.txt").read_text()

@@ -32,6 +32,12 @@ from dl2env.evaluation.statistics import Interval
 
 SCORE = "mean_jct_s"
 
+FEW_WORKLOADS = 20
+"""Intervals from fewer are too narrow by more than a little: see `docs/leaderboard_howto.md`."""
+
+MAX_NAMED = 3
+"""Schedulers that a notice names; of more it says how many."""
+
 ORACLE_MARK = "†"
 ORACLE_NOTE = (
     f"{ORACLE_MARK} An oracle: it knows the future, or sizes that no scheduler is told. Shown for comparison; it has "
@@ -273,6 +279,12 @@ def build_board(
     ):
         if names:
             notices.append(f"Not part of the overall ranking ({reason}): {', '.join(names)}.")
+    few = [s.name for s in scenarios if 1 < s.num_workloads < FEW_WORKLOADS]
+    if few:
+        notices.append(
+            f"Fewer than {FEW_WORKLOADS} workloads, so that intervals are too narrow (of 95 % intervals from 3 "
+            f"workloads about 78 % hold the truth, from 10 about 90 %) and ranks too sure: {', '.join(few)}."
+        )
     return replace(board, notices=tuple(notices))
 
 
@@ -352,10 +364,16 @@ def _scenario_board(
         short = [entry.scheduler for entry in kept if entry.num_workloads == fewest]
         notices.append(
             f"{name}: compared on the {len(digests)} of {largest.num_workloads} workloads that all entries have; "
-            f"the fewest has {', '.join(short)}."
+            f"the fewest has {_some(short)}."
         )
     places = tuple(np.array([entry.workload_digests.index(d) for d in digests], dtype=np.intp) for entry in kept)
     return ScenarioBoard(name, tuple(kept), len(digests), places, seed)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:MAX_NAMED])} and {more} more"
 
 
 def marked(label: str, oracles: Collection[str]) -> str:

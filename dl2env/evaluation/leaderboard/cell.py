@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dl2env.evaluation.runner import SchedulerResult
     from dl2env.workload.jobs import Workload
 
+DEFAULT_BATCH = 64
+
 MAX_JOBS_AT_ONCE = 200_000
 """Jobs of all environments of a batch together, which bounds the memory of a cell."""
 
@@ -129,6 +131,8 @@ class Cell:
             f"schedulers=[{hydra_value(scheduler)}]",
             *world_arguments(self.scenario, self.scenario_name, self.split, self.num_workloads),
         ]
+        if not self.scheduler.is_deterministic and self.batch != DEFAULT_BATCH:
+            arguments.append(f"batch={self.batch}")
         arguments += [f"trim=[{self.trim[0]:g},{self.trim[1]:g}]"] if self.trim != NO_TRIM else []
         return command_text([*arguments, "limits=false"])
 
@@ -139,7 +143,7 @@ def make_cells(
     *,
     split: Split = "test",
     num_workloads: int = 100,
-    batch: int = 64,
+    batch: int = DEFAULT_BATCH,
     trim: tuple[float, float] = NO_TRIM,
 ) -> list[Cell]:
     """All pairs, scenario by scenario.
@@ -227,10 +231,6 @@ def _entry(
     per_workload = {name: compact(values) for name, values in columns.items()}
     shape = (len(workloads),)
     metrics = {name: aggregate(name, np.broadcast_to(np.asarray(v, float), shape)) for name, v in per_workload.items()}
-    speeds, _ = _world(result)
-    jct_s = np.concatenate(
-        [penalised_completion_times(r, w, speeds) for r, w in zip(result.records, workloads, strict=True)]
-    )
     choice = cell.scheduler
     return Entry(
         scheduler=choice.label,
@@ -249,7 +249,7 @@ def _entry(
         workload_digests=tuple(w.digest()[:16] for w in workloads),
         metrics=metrics,
         per_workload=per_workload,
-        jct_quantiles_s=tuple(rounded(float(q)) for q in np.quantile(jct_s, QUANTILE_LEVELS)),
+        jct_quantiles_s=jct_quantiles(result, workloads),
         timing={
             "wall_s": rounded(wall_s),
             "ms_per_decision": rounded(result.latency.ms_per_decision),
@@ -261,6 +261,14 @@ def _entry(
         versions=package_versions(),
         command=cell.command(),
     )
+
+
+def jct_quantiles(result: SchedulerResult, workloads: Sequence[Workload]) -> tuple[float, ...]:
+    """Rounded quantiles of JCT in seconds over the jobs of all workloads, at `QUANTILE_LEVELS`."""
+    speeds, _ = _world(result)
+    pairs = zip(result.records, workloads, strict=True)
+    jct_s = np.concatenate([penalised_completion_times(records, workload, speeds) for records, workload in pairs])
+    return tuple(rounded(float(q)) for q in np.quantile(jct_s, QUANTILE_LEVELS))
 
 
 def metric_columns(result: SchedulerResult) -> dict[str, NDArray[np.float64]]:

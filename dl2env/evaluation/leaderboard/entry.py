@@ -169,6 +169,8 @@ def _checked(content: dict[str, Any]) -> Entry:
     require_fields(content, tuple(names))
     for name in ("scheduler", "scheduler_name", "scenario", "scenario_hash", "split", "version", "code_digest"):
         require(isinstance(content[name], str) and content[name], name, "a text")
+    for name in ("scheduler", "scenario"):  # they stand in tables
+        require(content[name].isprintable(), name, "one line of printable characters")
     for name in ("options_digest", "command"):
         require(isinstance(content[name], str), name, "a text")
     for name in ("options", "seeds", "estimate", "metrics", "per_workload", "timing", "versions"):
@@ -195,6 +197,9 @@ def _checked(content: dict[str, Any]) -> Entry:
     entry = Entry(**values)
     for metric in ENTRY_METRICS:
         _check_metric(entry, metric)
+    in_intervals = entry.values("mean_jct_s") / entry.interval_s
+    is_same = np.allclose(entry.values("mean_jct_intervals"), in_intervals, rtol=2e-5, atol=0.0)
+    require(is_same, "per_workload.mean_jct_intervals", "mean_jct_s in intervals of interval_s")
     return entry
 
 

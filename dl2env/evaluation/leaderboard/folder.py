@@ -25,16 +25,28 @@ class SetAside:
 
 
 def read_folder(folder: Path) -> tuple[dict[Path, Entry], list[SetAside]]:
-    """All entries below a folder by path, in order, and the files that are neither entries nor limits."""
+    """All entries below a folder by path, in order, and the files that are neither entries nor limits.
+
+    Of two entries of one scheduler, scenario and split the first stays; the other is among the files set aside.
+    """
     entries: dict[Path, Entry] = {}
+    seen: dict[tuple[str, str, str], Path] = {}
     damaged = []
     for path in sorted(folder.rglob("*.json")):
         if path.name.startswith(".") or is_limits_path(path):
             continue
         try:
-            entries[path] = read_entry(path)
+            entry = read_entry(path)
         except EntryError as error:
             reason = str(error).removeprefix(f"{path}: ")
+            damaged.append(SetAside(path.relative_to(folder).as_posix(), reason, is_stale=False))
+            continue
+        first = seen.setdefault((entry.scheduler, entry.scenario, entry.split), path)
+        if first is path:
+            entries[path] = entry
+        else:
+            what = f"{entry.scheduler} on {entry.scenario}"
+            reason = f"{what} is in {first.relative_to(folder).as_posix()} already; remove one of the files"
             damaged.append(SetAside(path.relative_to(folder).as_posix(), reason, is_stale=False))
     return entries, damaged
 

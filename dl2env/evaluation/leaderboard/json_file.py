@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2env.errors import Dl2EnvError
+from dl2env.evaluation.whole_file import write_whole
 
 T = TypeVar("T")
 
@@ -55,14 +55,10 @@ class FileKind:
             lines = [f"{json.dumps(key)}: {_json(value)}" for key, value in values.items()]
         except (TypeError, ValueError) as error:
             raise self._error(f"{path}: it would hold a value that JSON cannot ({error}); use plain options") from error
-        draft = path.with_name(f".{path.name}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8", newline="\n")
-            os.replace(draft, path)
+            return write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
         except OSError as error:
             raise self._error(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-        return path
 
     def read(self, path: Path, check: Callable[[dict[str, Any]], T]) -> T:
         """Reads a file and hands its object to a function that checks it, whose `FieldError`s name the file.
@@ -110,7 +106,12 @@ def require_digests(content: Mapping[str, Any]) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether a value read from JSON is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
 def rounded(value: float) -> float:

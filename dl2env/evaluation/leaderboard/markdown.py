@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -44,7 +45,7 @@ def board_markdown(board: Board) -> str:
         HOW_TO_READ.format(reference=board.reference),
     ]
     if board.notices:
-        parts.append("\n".join(f"- {notice}" for notice in board.notices))
+        parts.append("\n".join(f"- {_escaped(notice)}" for notice in board.notices))
     if board.oracles:
         parts.append(ORACLE_NOTE)
     parts += _headline(board)
@@ -52,7 +53,7 @@ def board_markdown(board: Board) -> str:
     if board.with_reference:
         parts += ["## JCT ratio by scenario", _ratios(board)]
     for scenario in board.scenarios:
-        parts += [f"### {scenario.name}", _caption(board, scenario), _details(board, scenario)]
+        parts += [f"### {_escaped(scenario.name)}", _caption(board, scenario), _details(board, scenario)]
     if board.set_aside:
         rows = [[item.name, item.reason] for item in board.set_aside]
         parts += ["## Not compared", _table(["entry", "reason"], rows)]
@@ -80,10 +81,11 @@ def _headline(board: Board) -> list[str]:
             ]
         )
     head = ["rank", "scheduler", "JCT ratio", "p99 ratio", "worst rho", "unfair", "unfinished", "illegal"]
-    text = [f"## Overall, {len(board.headline_scenarios)} scenarios", _table(head, rows, numeric=range(2, 8))]
+    count = len(board.headline_scenarios)
+    text = [f"## Overall, {count} scenario{'s' if count > 1 else ''}", _table(head, rows, numeric=range(2, 8))]
     partial = [f"{label} (lacks {', '.join(board.missing(label))})" for label in board.labels if board.missing(label)]
     if partial:
-        text.append(f"Not ranked overall: {'; '.join(partial)}.")
+        text.append(_escaped(f"Not ranked overall: {'; '.join(partial)}."))
     return text
 
 
@@ -113,7 +115,7 @@ def _left_to_win(board: Board) -> list[str]:
         ]
         for item in found
     ]
-    notes = "\n".join(f"- {item.name}: {item.note}." for item in found if item.note)
+    notes = "\n".join(f"- {_escaped(item.name)}: {item.note}." for item in found if item.note)
     text = [
         "## What is left to win",
         f"{how_to_read(board)} All on the search's workloads, mean JCT in scheduling intervals; best is the scheduler "
@@ -140,7 +142,7 @@ def _caption(board: Board, scenario: ScenarioBoard) -> str:
     count = scenario.num_workloads
     text = f"{count} workload{'s' if count > 1 else ''}; JCT in intervals of {scenario.interval_s:g} s."
     left = scenario_headroom(scenario, board.reference)
-    return text if left is None else f"{text} {_sentence(left, board.reference)}"
+    return text if left is None else f"{text} {_escaped(_sentence(left, board.reference))}"
 
 
 def _sentence(left: Headroom, reference: str) -> str:
@@ -216,4 +218,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable
 
 
 def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
+    """A text on one line in which no character means anything to Markdown or HTML."""
+    text = re.sub(r"([\\`*|]|\](?=\())", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+    return " ".join(text.split())

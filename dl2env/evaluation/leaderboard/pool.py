@@ -162,7 +162,7 @@ def _answer(connection: Connection, job: Job, index: int, task: Any) -> Event:
         return Event(index, "done", job(task, lambda value: connection.send(Event(index, "progress", value))))
     except (BrokenPipeError, ConnectionResetError):
         raise
-    except Exception as error:
+    except BaseException as error:  # a job that wants to exit, or calls itself interrupted, has failed like others
         text = " ".join(str(error).split())
-        line = text if isinstance(error, Dl2EnvError) else f"{type(error).__name__}: {text}"
+        line = text if isinstance(error, Dl2EnvError) else f"{type(error).__name__}: {text}".removesuffix(": ")
         return Event(index, "failed", line, traceback.format_exc())

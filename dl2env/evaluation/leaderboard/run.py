@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from dl2env.errors import ConfigError
 from dl2env.evaluation.leaderboard.pool import run_in_processes
 from dl2env.evaluation.leaderboard.selection import SchedulerChoice
+from dl2env.evaluation.whole_file import write_whole
 
 
 class AnyCell(Protocol):
@@ -107,6 +109,22 @@ def pending_cells(cells: Sequence[AnyCell], folder: Path) -> tuple[list[AnyCell]
     return pending, kept
 
 
+def check_writable(folder: Path) -> None:
+    """Makes the folder of the entries, and finds out that it cannot be written to before anything has run.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    probe = folder / f".{os.getpid()}.probe"
+    try:
+        write_whole(probe, "")
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: no entries can be written there ({error.strerror}); choose another out"
+        ) from error
+
+
 def run_cells(
     cells: Sequence[AnyCell], folder: Path, num_processes: int, report: Callable[[Progress], None] | None = None
 ) -> RunResult:
@@ -155,10 +173,23 @@ def run_cells(
 def compile_kernels(cells: Sequence[AnyCell]) -> None:
     """Lets every scheduler of these cells decide once on a tiny world, so that kernels are in the cache on disk.
 
-    Otherwise every process would compile the same ones at the same time.
+    Otherwise every process would compile the same ones at the same time. Schedulers of the user's are tried out in
+    another process, which they may end or take down.
     """
+    own: dict[tuple[str, str], SchedulerChoice] = {}
     for cell in cells:
-        _try_out(cell.scheduler)
+        choice = cell.scheduler
+        if ":" in choice.name:
+            own.setdefault((choice.name, json.dumps(choice.options, default=str)), choice)
+        else:
+            _try_out(choice)
+    if own:
+        for _ in run_in_processes(_try_out_task, list(own.values()), 1):
+            continue
+
+
+def _try_out_task(choice: SchedulerChoice, progress: Callable[[float], None]) -> None:
+    _try_out(choice)
 
 
 def _try_out(choice: SchedulerChoice) -> None:

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dl2env.errors import ConfigError, UnknownNameError
+from dl2env.errors import ConfigError, Dl2EnvError, UnknownNameError
 from dl2env.evaluation.leaderboard.entry import file_name
 from dl2env.scenarios import Scenario, get_scenario, suite_names
 from dl2env.schedulers.base import Scheduler
 from dl2env.schedulers.registry import get_scheduler, scheduler_names
 
 _PATTERN = frozenset("*?[")
+
+MAX_LABEL = 200
+"""Characters of a label at most: it is part of a file's name."""
 
 Groups = Mapping[str, Sequence[Any]]
 
@@ -106,6 +109,9 @@ def choose_schedulers(
         UnknownNameError: A name or pattern fits nothing.
         ConfigError: An item or option is wrong, or two labels are the same.
     """
+    is_list = isinstance(exclude, Sequence) and not isinstance(exclude, str)
+    if not (is_list and all(isinstance(pattern, str) for pattern in exclude)):
+        raise ConfigError(f"exclude={exclude!r}: give a list of names and patterns")
     chosen: list[SchedulerChoice] = []
     for item in _expanded(given, groups, "schedulers"):
         if isinstance(item, str) and _PATTERN & set(item) and ":" not in item:
@@ -133,6 +139,8 @@ def choose_scenarios(given: Any, groups: Groups, paths: Mapping[str, Any] | None
         UnknownNameError: A name or pattern fits nothing.
         ConfigError: A path is missing or not needed, or a scenario is named twice.
     """
+    if not isinstance(paths, Mapping | None):
+        raise ConfigError(f"scenario_paths={paths!r}: give files by scenario: scenario_paths.<scenario>=<file>")
     given_paths = {name: path for name, path in (paths or {}).items() if path is not None}
     used = set()
     chosen = []
@@ -170,6 +178,7 @@ def _files(source: str, value: Any) -> dict[str, str]:
 
 
 def _expanded(given: Any, groups: Groups, what: str) -> list[Any]:
+    _check_groups(groups, what)
     if isinstance(given, str) and given in groups:
         items = list(groups[given])
     elif isinstance(given, (str, Mapping)):
@@ -182,6 +191,15 @@ def _expanded(given: Any, groups: Groups, what: str) -> list[Any]:
     if not items:
         raise ConfigError(f"{what}: nothing chosen; give a name, a list of names, or a group: {', '.join(groups)}")
     return items
+
+
+def _check_groups(groups: Any, what: str) -> None:
+    key = f"{what.removesuffix('s')}_groups"
+    if not isinstance(groups, Mapping):
+        raise ConfigError(f"{key}={groups!r}: give lists by name of the group")
+    for name, items in groups.items():
+        if isinstance(items, str) or not isinstance(items, Sequence):
+            raise ConfigError(f"{key}.{name}={items!r}: give a list")
 
 
 def _matching(pattern: str, known: Sequence[str], kind: str) -> list[str]:
@@ -220,9 +238,14 @@ def _scheduler(
     is_registered = name in scheduler_names()
     if not is_registered and ":" not in name and translate is not None:
         name, options = translate(name, options)
-    scheduler = get_scheduler(name, **options)
+    _check_plain(name, options)
+    scheduler = _built(name, options)
     if label is None:
         label = _with_options(name, options) if is_registered else scheduler.name
+    if _lacks_seed(scheduler, options):  # a fresh seed each time would give results that nobody can repeat
+        options = {**options, "seed": 0}
+        scheduler = _built(name, options)
+    _check_label(name, label)
     return SchedulerChoice(
         name=name,
         label=label,
@@ -234,19 +257,58 @@ def _scheduler(
     )
 
 
+def _check_plain(name: str, options: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"scheduler {name!r}: options={options}: {error}; give plain, finite values") from error
+
+
+def _built(name: str, options: Mapping[str, Any]) -> Scheduler:
+    """A scheduler; whatever a user's module or class raises becomes one error."""
+    try:
+        return get_scheduler(name, **options)
+    except Dl2EnvError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"scheduler {name!r}: cannot be built ({reason}); mend its module or options") from error
+
+
+def _check_label(name: str, label: str) -> None:
+    """Labels go into file names and tables, so they are one line of at most `MAX_LABEL` characters."""
+    if not (label.strip() and label.isprintable() and len(label) <= MAX_LABEL):
+        raise ConfigError(
+            f"scheduler {name!r}: {label[:60]!r} is no name for tables and files: give it a label of 1 to {MAX_LABEL} "
+            f"printable characters: {{name: {name}, label: ...}}"
+        )
+
+
 def _with_options(name: str, options: Mapping[str, Any]) -> str:
     return name + (f"({', '.join(f'{key}={value}' for key, value in options.items())})" if options else "")
 
 
+def _lacks_seed(scheduler: Scheduler, options: Mapping[str, Any]) -> bool:
+    """Whether the constructor takes a seed that neither the options nor it has a value for."""
+    parameter = _seed_parameter(scheduler)
+    if parameter is None:
+        return False
+    return options.get("seed", None if parameter.default is parameter.empty else parameter.default) is None
+
+
 def _seed(scheduler: Scheduler, options: Mapping[str, Any]) -> int | None:
     """Seed of a scheduler that draws: one whose constructor takes a seed, unless it says that it is deterministic."""
-    if getattr(scheduler, "deterministic", False) is True:
-        return None
-    parameter = inspect.signature(type(scheduler).__init__).parameters.get("seed")
+    parameter = _seed_parameter(scheduler)
     if parameter is None:
         return None
     seed = options.get("seed", parameter.default)
     return seed if isinstance(seed, int) else 0
+
+
+def _seed_parameter(scheduler: Scheduler) -> inspect.Parameter | None:
+    if getattr(scheduler, "deterministic", False) is True:
+        return None
+    return inspect.signature(type(scheduler).__init__).parameters.get("seed")
 
 
 def _state_digest(scheduler: Scheduler, options: Mapping[str, Any]) -> str:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dl2env
+from dl2env.config_dict import config_to_dict
 from dl2env.errors import ConfigError, Dl2EnvError
 from dl2env.evaluation.bounds import BoundCalculator
-from dl2env.evaluation.leaderboard.cell import Cell, make_cells, metric_columns, run_workloads
+from dl2env.evaluation.leaderboard.board import SCORE
+from dl2env.evaluation.leaderboard.cell import Cell, jct_quantiles, make_cells, metric_columns, run_workloads
 from dl2env.evaluation.leaderboard.entry import ENTRY_METRICS, Entry, read_entry
 from dl2env.evaluation.leaderboard.limits import OPTIONS, Limits, read_limits
 from dl2env.evaluation.leaderboard.limits_cell import LimitsCell, LimitsOptions, make_limits_cells, search_workload
 from dl2env.evaluation.leaderboard.selection import Groups, choose_scenarios, choose_schedulers
-from dl2env.evaluation.statistics import difference_interval
+from dl2env.evaluation.statistics import sign_flip_p
 from dl2env.scenarios import Scenario
 from dl2env.workload.jobs import Workload
+
+if TYPE_CHECKING:
+    from dl2env.evaluation.runner import SchedulerResult
 
 REL_TOLERANCE = 1e-5
 """Entries have six significant digits."""
 
-CONFIDENCE = 0.99
-"""Of the interval for schedulers that draw: one in a hundred right entries fails by chance."""
+LEVEL = 0.01
+"""Of the test for schedulers that draw: one in a hundred right entries fails by chance."""
+
+MIN_SAMPLE = 8
+"""Workloads that this test needs: with fewer it never fails."""
+
+_DRAWS = (
+    "note: a workload's result must depend on the workload alone; a scheduler that draws takes a seed, and none keeps "
+    "anything from one workload to the next"
+)
 
 
 @dataclass(frozen=True)
@@ -48,19 +62,21 @@ def verify_entry(
     sample: int | None = 10,
     paths: Mapping[str, Any] | None = None,
     batch: int = 64,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Verdict:
     """Runs a sample of an entry's workloads again.
 
-    All metrics of a deterministic scheduler must come out as they are in the entry. One that draws must have a mean
-    JCT whose paired difference to the entry's is within chance.
+    All metrics of a deterministic scheduler must come out as they are in the entry, and, where all workloads are run
+    again, the quantiles of JCT too. The mean JCT of one that draws must be within chance of the entry's
+    (`statistics.sign_flip_p`). What else the entry says of world and scheduler must be what is found here; times,
+    versions and the command are not held against anything.
 
     Args:
         path: The entry.
         sample: Number of workloads, chosen at random; None for all.
         paths: By scenario the file that it needs (see `selection.choose_scenarios`), or the scenario's own TOML file.
         batch: Environments at once, at most.
-        seed: Seed of the choice.
+        seed: Seed of the choice; None: another choice each time, so that nobody can know which ones to leave right.
 
     Raises:
         EntryError: The file is no entry.
@@ -73,12 +89,16 @@ def verify_entry(
     if wrong is not None:
         return wrong
     rows = _sample(entry.num_workloads, sample, seed)
-    notes = _notes(entry, cell)
-    return _compared(entry, cell, scenario, [available[i] for i in rows], rows, name, notes)
+    workloads = [available[i] for i in rows]
+    result = run_workloads(cell, scenario, workloads)
+    wrong_facts = _wrong_facts(entry, cell, scenario, result)
+    if wrong_facts:
+        return Verdict(False, (f"{name} does not hold: it says other things of itself than are found", *wrong_facts))
+    return _compared(entry, result, workloads, rows, name, _notes(entry, cell))
 
 
 def verify_limits(
-    path: Path, *, sample: int | None = 10, paths: Mapping[str, Any] | None = None, seed: int = 0
+    path: Path, *, sample: int | None = 10, paths: Mapping[str, Any] | None = None, seed: int | None = None
 ) -> Verdict:
     """Works out all bounds of a file of limits again, and the search on a sample of its workloads.
 
@@ -86,7 +106,7 @@ def verify_limits(
         path: The file.
         sample: Number of searched workloads, chosen at random; None for all.
         paths: As in `verify_entry`.
-        seed: Seed of the choice.
+        seed: As in `verify_entry`.
 
     Raises:
         LimitsError: The file holds no limits.
@@ -146,16 +166,29 @@ def _notes(file: Entry | Limits, cell: Cell | LimitsCell) -> list[str]:
     return ["note: made with other code of the same version"] if file.code_digest != cell.code else []
 
 
+def _wrong_facts(entry: Entry, cell: Cell, scenario: Scenario, result: SchedulerResult) -> list[str]:
+    """What an entry says of world and scheduler, and is not so."""
+    choice = cell.scheduler
+    found: dict[str, Any] = {
+        "interval_s": scenario.config.dynamics.interval_s,
+        "seeds": {"workloads": scenario.seed, "scheduler": choice.seed},
+        "is_deterministic": choice.is_deterministic,
+        "is_oracle": choice.is_oracle,
+        "estimate": config_to_dict(result.config.estimate),
+    }
+    then = {name: getattr(entry, name) for name in found}
+    return [f"  {k}: {then[k]} in the entry, {found[k]} here" for k in found if then[k] != found[k]]
+
+
 def _compared(
     entry: Entry,
-    cell: Cell,
-    scenario: Scenario,
+    result: SchedulerResult,
     workloads: Sequence[Workload],
     rows: NDArray[np.intp],
     name: str,
     notes: list[str],
 ) -> Verdict:
-    columns = metric_columns(run_workloads(cell, scenario, workloads))
+    columns = metric_columns(result)
     wrong = []
     for metric in ENTRY_METRICS:
         now, then = columns[metric], entry.values(metric)[rows]
@@ -166,26 +199,32 @@ def _compared(
                 f"  {metric}: {int(is_off.sum())} of {len(rows)} workloads differ, "
                 f"such as {rows[k]}: {then[k]:g} in the entry, {now[k]:g} now"
             )
+    if not wrong and len(rows) == entry.num_workloads:  # quantiles are over the jobs of all workloads
+        now = np.array(jct_quantiles(result, workloads))
+        is_off = ~np.isclose(now, entry.jct_quantiles_s, rtol=REL_TOLERANCE)
+        if is_off.any():
+            wrong.append(f"  jct_quantiles_s: {int(is_off.sum())} of {len(now)} differ")
     what = f"{len(rows)} of {entry.num_workloads} workloads run again"
     if not wrong:
         return Verdict(True, (f"{name} holds: {what}, all metrics are the same", *notes))
     if entry.is_deterministic:
-        return Verdict(False, (f"{name} does not hold: {what}", *wrong, *notes))
-    interval = difference_interval(
-        columns["mean_jct_intervals"],
-        entry.values("mean_jct_intervals")[rows],
-        np.random.default_rng(0),
-        confidence=CONFIDENCE,
-    )
-    bounds = f"mean JCT changes by {interval.estimate:+.3g} [{interval.low:.3g}, {interval.high:.3g}] intervals (99 %)"
-    if interval.low <= 0.0 <= interval.high:
-        return Verdict(True, (f"{name} holds within chance: {what}, {bounds}", *notes))
-    if np.isnan(interval.low):
-        return Verdict(False, (f"{name}: one workload cannot tell chance from error; sample more", *notes))
-    return Verdict(False, (f"{name} does not hold: {what}, {bounds}", *notes))
+        hint = [_DRAWS] if ":" in entry.scheduler_name else []
+        return Verdict(False, (f"{name} does not hold: {what}", *wrong, *hint, *notes))
+    if len(rows) < MIN_SAMPLE:
+        few = (
+            f"{name}: {len(rows)} of a scheduler that draws cannot tell chance from error; sample at least {MIN_SAMPLE}"
+        )
+        return Verdict(False, (few, *notes))
+    change_s = columns[SCORE] - entry.values(SCORE)[rows]
+    p = sign_flip_p(change_s, np.random.default_rng(0))
+    change = f"mean JCT changes by {change_s.mean() / entry.interval_s:+.3g} intervals (p = {p:.2g}, flips of signs)"
+    if p >= LEVEL:
+        return Verdict(True, (f"{name} holds within chance: {what}, {change}", *notes))
+    return Verdict(False, (f"{name} does not hold: {what}, {change}", *notes))
 
 
 def _cell(entry: Entry, paths: Mapping[str, Any] | None, batch: int) -> Cell:
+    _check_is_class(entry.scheduler_name)
     choice = {"name": entry.scheduler_name, "options": dict(entry.options), "label": entry.scheduler}
     try:
         (cell,) = make_cells(
@@ -201,6 +240,19 @@ def _cell(entry: Entry, paths: Mapping[str, Any] | None, batch: int) -> Cell:
     return cell
 
 
+def _check_is_class(name: str) -> None:
+    """An entry's import path must lead to a class of schedulers: `os:system` and its like are not called."""
+    if ":" not in name:
+        return
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except (Exception, SystemExit):
+        return  # `choose_schedulers` says what is wrong
+    if not (isinstance(found, type) and callable(getattr(found, "act", None))):
+        raise ConfigError(f"scheduler {name!r} cannot be run here: no class with a method `act`")
+
+
 def _scenario(name: str, paths: Mapping[str, Any] | None) -> tuple[list[str], Groups, dict[str, Any]]:
     """Arguments of `choose_scenarios` for a scenario and what the user gave for it."""
     given = (paths or {}).get(name)
@@ -209,7 +261,7 @@ def _scenario(name: str, paths: Mapping[str, Any] | None) -> tuple[list[str], Gr
     return [name], {}, {} if given is None else {name: given}
 
 
-def _sample(count: int, sample: int | None, seed: int) -> NDArray[np.intp]:
+def _sample(count: int, sample: int | None, seed: int | None) -> NDArray[np.intp]:
     """Places of the workloads to run, rising."""
     if sample is None or sample >= count:
         return np.arange(count, dtype=np.intp)

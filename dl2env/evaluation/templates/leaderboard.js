@@ -179,7 +179,8 @@
   data.views.forEach(function (view) { select.append(html("option", {}, [view.name])); });
   document.getElementById("charts").hidden = false;
   // The choice is part of the address, so that a link can lead to a scenario.
-  var wanted = decodeURIComponent(location.hash.replace(/^#show=/, ""));
+  var wanted = "";
+  try { wanted = decodeURIComponent(location.hash.replace(/^#show=/, "")); } catch (error) { /* a stray % */ }
   if (views.has(wanted)) select.value = wanted;
   select.addEventListener("input", function () {
     history.replaceState(null, "", "#show=" + encodeURIComponent(select.value));

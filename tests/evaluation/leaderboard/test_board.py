@@ -138,6 +138,37 @@ def test_damaged_files_are_named_and_skipped(tmp_path: Path) -> None:
     assert read_folder(tmp_path / "none") == ({}, [])
 
 
+def test_a_second_file_of_one_entry_is_named(tmp_path: Path) -> None:
+    first = write_entry(entry_path(tmp_path, "a-v1", "drf"), entry("drf", "a-v1"))
+    write_entry(tmp_path / "a-v1" / "zz.json", entry("drf", "a-v1", 0.1))
+    write_entry(entry_path(tmp_path, "a-v1", "drf", "validation"), entry("drf", "a-v1", split="validation"))
+    found, damaged = read_folder(tmp_path)
+    assert first in found and len(found) == 2
+    assert [(item.name, item.reason) for item in damaged] == [
+        ("a-v1/zz.json", "drf on a-v1 is in a-v1/drf.json already; remove one of the files")
+    ]
+
+
+HOSTILE = "<img src=x onerror=alert(1)>|`*&\"'](x)"
+
+
+def test_names_are_text_on_the_pages() -> None:
+    made = [*entries(), entry(HOSTILE, "a-v1", num_workloads=3), entry(HOSTILE, "<b>-v1")]
+    board = build_board(made)
+    html, text = board_html(board), board_markdown(board)
+    assert "<img" not in html and "<b>-" not in html
+    assert "<img" not in text and "<b>-" not in text
+    assert "&lt;img src=x onerror=alert(1)>\\|\\`\\*&amp;" in text
+    assert [element for element in Elements(html).found if element[0] == "img"] == []
+
+
+def test_few_workloads_are_said_to_be_few() -> None:
+    few = build_board([entry("drf", "a-v1", num_workloads=3), entry("x", "a-v1", num_workloads=3)])
+    assert any("Fewer than 20 workloads" in notice and notice.endswith(": a-v1.") for notice in few.notices)
+    many = build_board([entry("drf", "a-v1", num_workloads=20), entry("x", "a-v1", num_workloads=20)])
+    assert many.notices == ()
+
+
 class Elements(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -13,10 +13,10 @@ import pytest
 import dl2env
 from dl2env.errors import ConfigError
 from dl2env.evaluation.leaderboard.cell import Cell, hydra_value, make_cells, run_cell
-from dl2env.evaluation.leaderboard.entry import QUANTILE_LEVELS, read_entry, write_entry
-from dl2env.evaluation.leaderboard.run import Progress, compile_kernels, pending_cells, run_cells
+from dl2env.evaluation.leaderboard.entry import QUANTILE_LEVELS, Entry, EntryError, read_entry, write_entry
+from dl2env.evaluation.leaderboard.run import Progress, check_writable, compile_kernels, pending_cells, run_cells
 from dl2env.evaluation.leaderboard.selection import choose_scenarios, choose_schedulers
-from dl2env.evaluation.leaderboard.verify import verify_entry
+from dl2env.evaluation.leaderboard.verify import _sample, verify_entry
 from dl2env.evaluation.runner import run_scheduler
 from dl2env.scenarios import get_scenario
 
@@ -118,6 +118,28 @@ def test_a_failing_cell_is_reported_and_stops_no_other(tmp_path: Path) -> None:
     assert "odd_schedulers.py" in failure.details
 
 
+def test_schedulers_that_end_their_process_end_no_other(tmp_path: Path) -> None:
+    folder = "tests.evaluation.leaderboard.odd_schedulers"
+    bad = [{"name": f"{folder}:Ending", "options": {"how": how}, "label": how} for how in ("exit", "interrupt", "die")]
+    compile_kernels(cells(*bad))
+    result = run_cells(cells(*bad, "void"), tmp_path, 1)
+    assert [path.stem for path in result.written] == ["void"]
+    errors = {failure.label.split()[0]: failure.error for failure in result.failures}
+    assert errors == {
+        "exit": "SystemExit: 3",
+        "interrupt": "KeyboardInterrupt",
+        "die": "its process ended with status 4",
+    }
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_run(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file: no entries can be written there"):
+        check_writable(tmp_path / "file")
+
+
 def test_commands_make_the_entry_again() -> None:
     (cell,) = cells({"name": "optimus", "options": {"estimate": "noisy", "noise": 0.2}}, split="validation")
     assert cell.command() == (
@@ -125,6 +147,8 @@ def test_commands_make_the_entry_again() -> None:
         f"label: \"optimus(estimate=noisy, noise=0.2)\"}}]' 'scenarios=[{SMALL}]' num_workloads=4 split=validation "
         "limits=false"
     )
+    drawing = "tests.evaluation.leaderboard.odd_schedulers:Drawing"
+    assert ["batch=16" in c.command() for c in cells(drawing, "drf", batch=16)] == [True, False]
     (plain,) = cells("drf", scenario="toy-v1")
     assert plain.command() == (
         "python scripts/leaderboard.py 'schedulers=[drf]' 'scenarios=[toy-v1]' num_workloads=1 limits=false"
@@ -160,15 +184,16 @@ def altered(path: Path, folder: Path, **changes: Any) -> Path:
     return write_entry(folder / "altered.json", replace(read_entry(path), **changes))
 
 
+def scaled(entry: Entry, factor: float) -> dict[str, Any]:
+    """What an entry with another mean JCT would hold, with everything that hangs together."""
+    names = ("mean_jct_s", "mean_jct_intervals")
+    values = {name: [factor * value for value in entry.values(name)] for name in names}
+    means = {name: float(np.mean(values[name])) for name in names}
+    return {"per_workload": {**entry.per_workload, **values}, "metrics": {**entry.metrics, **means}}
+
+
 def test_a_wrong_entry_does_not_hold(drf_entry: Path, tmp_path: Path) -> None:
-    entry = read_entry(drf_entry)
-    better = [0.999 * value for value in entry.values("mean_jct_s")]
-    path = altered(
-        drf_entry,
-        tmp_path,
-        per_workload={**entry.per_workload, "mean_jct_s": better},
-        metrics={**entry.metrics, "mean_jct_s": float(np.mean(better))},
-    )
+    path = altered(drf_entry, tmp_path, **scaled(read_entry(drf_entry), 0.999))
     verdict = verify_entry(path, sample=2)
     assert not verdict.holds and "does not hold" in verdict.lines[0]
     assert "mean_jct_s: 2 of 2 workloads differ" in verdict.lines[1]
@@ -184,22 +209,61 @@ def test_code_and_version_are_noted(drf_entry: Path, tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_draws_holds_within_chance(tmp_path: Path) -> None:
-    (cell,) = cells("tests.evaluation.leaderboard.odd_schedulers:Drawing", num_workloads=8)
+    (cell,) = cells("tests.evaluation.leaderboard.odd_schedulers:Drawing", num_workloads=10)
     entry = run_cell(cell)
     path = write_entry(tmp_path / "drawing.json", entry)
     files = {"small-v1": str(SMALL)}
     whole = verify_entry(path, sample=None, paths=files)
     assert whole.holds and "all metrics are the same" in whole.lines[0]  # same seed, same batch
-    some = verify_entry(path, sample=5, paths=files)
+    some = verify_entry(path, sample=9, paths=files, seed=0)
     assert some.holds and "within chance" in some.lines[0]
-    halved = [0.5 * value for value in entry.values("mean_jct_intervals")]
-    wrong = altered(
-        path,
-        tmp_path,
-        per_workload={**entry.per_workload, "mean_jct_intervals": halved},
-        metrics={**entry.metrics, "mean_jct_intervals": float(np.mean(halved))},
-    )
-    assert not verify_entry(wrong, sample=5, paths=files).holds
+    wrong = altered(path, tmp_path, **scaled(entry, 0.5))
+    verdict = verify_entry(wrong, sample=9, paths=files)
+    assert not verdict.holds and "does not hold: 9 of 10" in verdict.lines[0] and "p = 0.0039" in verdict.lines[0]
+    few = verify_entry(path, sample=5, paths=files)
+    assert not few.holds and "5 of a scheduler that draws cannot tell chance from error" in few.lines[0]
+
+
+def test_what_an_entry_says_of_itself_is_checked(drf_entry: Path, tmp_path: Path) -> None:
+    for changes, words in (
+        ({"is_oracle": True}, "is_oracle: True in the entry, False here"),
+        ({"is_deterministic": False}, "is_deterministic: False in the entry, True here"),
+        ({"seeds": {"workloads": 9, "scheduler": None}}, "'workloads': 9"),
+        ({"estimate": {"kind": "noisy", "noise": 0.1, "num_probes": 10}}, "estimate: {'kind': 'noisy'"),
+    ):
+        verdict = verify_entry(altered(drf_entry, tmp_path, **changes), sample=1)
+        assert not verdict.holds and words in verdict.lines[1], verdict.lines
+    with pytest.raises(EntryError, match="mean_jct_intervals must be mean_jct_s in intervals"):
+        verify_entry(altered(drf_entry, tmp_path, interval_s=600.0))
+
+
+def test_quantiles_are_checked_where_all_workloads_are_run(drf_entry: Path, tmp_path: Path) -> None:
+    quantiles = tuple(0.9 * q for q in read_entry(drf_entry).jct_quantiles_s)
+    path = altered(drf_entry, tmp_path, jct_quantiles_s=quantiles)
+    verdict = verify_entry(path, sample=None)
+    assert not verdict.holds and "jct_quantiles_s: 103 of 103 differ" in verdict.lines[1]
+    assert verify_entry(path, sample=2).holds  # two of three workloads cannot tell
+
+
+def test_nobody_knows_which_workloads_are_sampled(drf_entry: Path) -> None:
+    chosen = {tuple(_sample(100, 10, None)) for _ in range(4)}
+    assert len(chosen) == 4 and all(len(set(rows)) == 10 and list(rows) == sorted(rows) for rows in chosen)
+    assert tuple(_sample(100, 10, 1)) == tuple(_sample(100, 10, 1))
+    assert _sample(3, 10, None).tolist() == _sample(3, None, None).tolist() == [0, 1, 2]
+
+
+def test_an_entry_makes_nothing_run_but_schedulers(drf_entry: Path, tmp_path: Path) -> None:
+    for name in ("os:system", "subprocess:Popen", "os:sep"):
+        path = altered(drf_entry, tmp_path, scheduler_name=name, options={"command": "false"})
+        with pytest.raises(ConfigError, match="no class with a method `act`"):
+            verify_entry(path)
+
+
+def test_a_scheduler_that_remembers_is_found_out(tmp_path: Path) -> None:
+    (cell,) = cells("tests.evaluation.leaderboard.odd_schedulers:Counting", num_workloads=6)
+    path = write_entry(tmp_path / "counting.json", run_cell(cell))
+    verdict = verify_entry(path, sample=2, paths={"small-v1": str(SMALL)}, batch=1, seed=0)
+    assert not verdict.holds and any("a scheduler that draws takes a seed" in line for line in verdict.lines)
 
 
 def test_a_scenario_of_ones_own_is_verified_by_its_file(tmp_path: Path) -> None:

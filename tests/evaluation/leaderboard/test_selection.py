@@ -128,3 +128,54 @@ def test_wrong_scenarios(given: Any, paths: dict[str, str], words: str) -> None:
     with pytest.raises(Dl2EnvError) as caught:
         choose_scenarios(given, {}, paths)
     assert words in str(caught.value)
+
+
+UNREADY = "tests.evaluation.leaderboard.odd_schedulers:Unready"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"error": "no\nlicence"}, r"cannot be built \(RuntimeError: no licence\)"),
+        ({"name": ""}, "'' is no name for tables and files"),
+        ({"name": "a\nb"}, "is no name for tables"),
+        ({"name": "x" * 201}, "a label of 1 to 200 printable characters"),
+        ({"name": "\ud800"}, "is no name for tables"),
+        ({"name": float("nan")}, "give plain, finite values"),
+        ({"name": {1, 2}}, "give plain, finite values"),
+    ],
+)
+def test_schedulers_that_cannot_be_built_or_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        choose_schedulers([{"name": UNREADY, "options": options}], {})
+
+
+@pytest.mark.parametrize("text", ["raise RuntimeError('boom')", "def x(:", "import sys; sys.exit(0)", "1 / 0"])
+def test_modules_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    name = f"broken_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=f"scheduler '{name}:X': cannot be built"):
+        choose_schedulers([f"{name}:X"], {})
+
+
+def test_a_seed_that_nobody_gave_is_0_and_written_down() -> None:
+    (choice,) = choose_schedulers([UNREADY], {})
+    assert (choice.options, choice.seed, choice.is_deterministic, choice.label) == ({"seed": 0}, 0, False, "unready")
+    (given,) = choose_schedulers([{"name": UNREADY, "options": {"seed": 5}}], {})
+    assert (given.options, given.seed) == ({"seed": 5}, 5)
+
+
+def test_wrong_groups_and_exclusions() -> None:
+    wrong: Any
+    for wrong in (None, 3, {"all": None}, {"all": "drf"}):
+        with pytest.raises(ConfigError, match="scheduler_groups"):
+            choose_schedulers(["drf"], wrong)
+        with pytest.raises(ConfigError, match="scenario_groups"):
+            choose_scenarios(["toy-v1"], wrong)
+    for wrong in (None, 3, "drf", [3]):
+        with pytest.raises(ConfigError, match="exclude="):
+            choose_schedulers(["drf"], {}, wrong)
+    wrong = 3
+    with pytest.raises(ConfigError, match="scenario_paths=3"):
+        choose_scenarios(["toy-v1"], {}, wrong)

@@ -37,9 +37,9 @@ _NUM_LAGS = 32
 _MOST_LEVELS = 3
 _LAG_ERROR = 0.05  # relative error of g at a lag, beside that of counting: the process is one draw
 _START_TIMES = 7  # time constants that searches start from
-_MOST_DRAWN, _NUM_DRAWS = 20_000, 4  # jobs and repetitions of the draws that candidates are judged by
+_MOST_DRAWN, _NUM_DRAWS = 10_000, 4  # jobs and repetitions of the draws that candidates are judged by
 _SMALL_DISTANCE = 0.02  # distances that differ by less hardly differ
-_LARGEST_VARIANCE = 30.0
+_SMALLEST_VARIANCE, _LARGEST_VARIANCE = 0.01, 30.0
 _SIGNIFICANT = 4  # digits that are kept
 
 
@@ -283,7 +283,10 @@ def _candidates(base: ArrivalModel, correlation: PairCorrelation, arrival_s: Flo
         high = [math.log(_LARGEST_VARIANCE), math.log(max(4 * span_s, 4 * short))] * num_levels
         residuals = _residuals(lags, log_seen, scale)
         cost, x = _searched(least_squares, residuals, x, starts if num_levels else [], (low, high))
-        levels = [Level(_rounded(v), _rounded(time)) for v, time in np.exp(x).reshape(-1, 2).tolist()]
+        values = [(v, time) for v, time in np.exp(x).reshape(-1, 2).tolist() if v >= _SMALLEST_VARIANCE]
+        if len(values) < num_levels:
+            break  # a further level says nothing
+        levels = [Level(_rounded(v), _rounded(time)) for v, time in values]
         model = dataclasses.replace(base, levels=tuple(sorted(levels, key=lambda level: level.time_s)))
         distance = _gap_distance(ks_2samp, model, arrival_s, seed)
         found.append(_Candidate(model.levels, max(cost / lags.size, 1e-6), distance, lags.size))

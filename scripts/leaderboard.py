@@ -129,7 +129,9 @@ def leaderboard(values: dict[str, Any], path: Path) -> None:
         _verify(settings, values["scenario_paths"])
         return
     result = None
-    if not settings.build_only:
+    if settings.build_only:
+        _check_reference(settings, set())
+    else:
         result = _run(settings, _cells(settings, values))
     try:
         _build(settings, values)
@@ -154,6 +156,7 @@ def _cells(settings: LeaderboardSettings, values: Mapping[str, Any]) -> list[Any
     scenarios = choose_scenarios(values["scenarios"], values["scenario_groups"], values["scenario_paths"])
     split: Any = settings.split
     trim = (settings.trim[0], settings.trim[1])
+    _check_reference(settings, {choice.label for choice in schedulers})
     count = settings.num_workloads
     cells: list[AnyCell] = [
         *make_cells(schedulers, scenarios, split=split, num_workloads=count, batch=settings.batch, trim=trim)
@@ -164,6 +167,19 @@ def _cells(settings: LeaderboardSettings, values: Mapping[str, Any]) -> list[Any
         is_shared = settings.is_own and settings.with_committed
         cells += [cell for cell in limits if not (is_shared and cell.is_done_in(COMMITTED))]
     return cells
+
+
+def _check_reference(settings: LeaderboardSettings, labels: set[str]) -> None:
+    """A reference that nobody knows is found before the run and not after it."""
+    from dl2env.evaluation.leaderboard.folder import read_folder
+    from dl2env.schedulers import scheduler_names
+
+    known = labels | set(scheduler_names())
+    if settings.reference not in known:
+        folders = [settings.folder, *([COMMITTED] if settings.is_own and settings.with_committed else [])]
+        known |= {entry.scheduler for folder in folders for entry in read_folder(folder)[0].values()}
+    if settings.reference not in known:
+        raise UnknownNameError("reference", settings.reference, sorted(known))
 
 
 def _checkpoint(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -111,6 +111,8 @@ def group_members(pgid: int) -> list[int]:
         (["verify=_limits.json"], "_limits.json: cannot be read"),
         (["out="], "out= is empty"),
         (["reference="], "reference= is empty"),
+        (["reference=drff", "with_committed=false"], "unknown reference 'drff'"),
+        (["reference=drff", "with_committed=false", "build_only=true"], "unknown reference 'drff'"),
         (["sample=true"], "sample=True: give a number of workloads, or all"),
         (["scenario_paths=3"], "scenario_paths=3: give files by scenario"),
         (["scheduler_groups=null"], "scheduler_groups=None"),

@@ -20,6 +20,7 @@ from dl2env.errors import ConfigError
 from dl2env.evaluation.leaderboard.entry import Entry
 from dl2env.evaluation.leaderboard.folder import SetAside
 from dl2env.evaluation.leaderboard.limits import Limits
+from dl2env.evaluation.leaderboard.notices import board_notices, some_names
 from dl2env.evaluation.metrics import NO_TRIM
 from dl2env.evaluation.ranking import (
     RankRange,
@@ -31,12 +32,6 @@ from dl2env.evaluation.ranking import (
 from dl2env.evaluation.statistics import Interval
 
 SCORE = "mean_jct_s"
-
-FEW_WORKLOADS = 20
-"""Intervals from fewer are too narrow by more than a little: see `docs/leaderboard_howto.md`."""
-
-MAX_NAMED = 3
-"""Schedulers that a notice names; of more it says how many."""
 
 ORACLE_MARK = "†"
 ORACLE_NOTE = (
@@ -231,6 +226,7 @@ def build_board(
     scenario_order: Sequence[str] = (),
     only_listed: bool = False,
     hashes: Mapping[str, str] | None = None,
+    codes: Mapping[str, str] | None = None,
     set_aside: Iterable[SetAside] = (),
     limits: Iterable[Limits] = (),
     seed: int = 0,
@@ -244,6 +240,7 @@ def build_board(
         scenario_order: Scenarios first in this order, others after them by name.
         only_listed: Leave out scenarios that the order does not name.
         hashes: Hash of each scenario as it is today; for scenarios not in it, that of most entries counts.
+        codes: Digest of today's code by name of the scheduler; entries of other code are named in a notice.
         set_aside: Files that could not be read.
         limits: Of the scenarios; where two fit one scenario, the first counts.
         seed: Seed of the bootstrap.
@@ -272,19 +269,7 @@ def build_board(
     of_split = [item for item in limits if item.split == split]
     scenarios = [_with_limits(s, [item for item in of_split if item.scenario == s.name], aside) for s in scenarios]
     board = Board(tuple(scenarios), reference, split, tuple(aside))
-    outside = [s for s in scenarios if s not in board.headline_scenarios]
-    for reason, names in (
-        (f"no result of {reference}", [s.name for s in outside if reference not in s.labels]),
-        ("a single workload", [s.name for s in outside if reference in s.labels]),
-    ):
-        if names:
-            notices.append(f"Not part of the overall ranking ({reason}): {', '.join(names)}.")
-    few = [s.name for s in scenarios if 1 < s.num_workloads < FEW_WORKLOADS]
-    if few:
-        notices.append(
-            f"Fewer than {FEW_WORKLOADS} workloads, so that intervals are too narrow (of 95 % intervals from 3 "
-            f"workloads about 78 % hold the truth, from 10 about 90 %) and ranks too sure: {', '.join(few)}."
-        )
+    notices += board_notices(board, codes or {})
     return replace(board, notices=tuple(notices))
 
 
@@ -364,16 +349,10 @@ def _scenario_board(
         short = [entry.scheduler for entry in kept if entry.num_workloads == fewest]
         notices.append(
             f"{name}: compared on the {len(digests)} of {largest.num_workloads} workloads that all entries have; "
-            f"the fewest has {_some(short)}."
+            f"the fewest has {some_names(short)}."
         )
     places = tuple(np.array([entry.workload_digests.index(d) for d in digests], dtype=np.intp) for entry in kept)
     return ScenarioBoard(name, tuple(kept), len(digests), places, seed)
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - MAX_NAMED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:MAX_NAMED])} and {more} more"
 
 
 def marked(label: str, oracles: Collection[str]) -> str:

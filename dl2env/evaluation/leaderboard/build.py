@@ -8,11 +8,14 @@ from pathlib import Path
 from dl2env.errors import Dl2EnvError
 from dl2env.evaluation.html_page import write_page
 from dl2env.evaluation.leaderboard.board import Board, build_board
+from dl2env.evaluation.leaderboard.cell import scheduler_code
+from dl2env.evaluation.leaderboard.entry import Entry
 from dl2env.evaluation.leaderboard.folder import read_folder, read_limits_folder
 from dl2env.evaluation.leaderboard.html import board_html
 from dl2env.evaluation.leaderboard.markdown import board_markdown
 from dl2env.evaluation.leaderboard.selection import ScenarioChoice
 from dl2env.scenarios import get_scenario, list_scenarios, suite_names
+from dl2env.schedulers.registry import get_scheduler, scheduler_names
 
 PAGES = ("leaderboard.md", "leaderboard.html")
 
@@ -67,6 +70,7 @@ def build_pages(
         scenario_order=order,
         only_listed=only_chosen,
         hashes=hashes,
+        codes=_codes(entries),
         set_aside=damaged,
         limits=limits,
     )
@@ -81,3 +85,9 @@ def build_pages(
         write_page(pages / PAGES[1], board_html(board, descriptions)),
     ]
     return board, written
+
+
+def _codes(entries: Sequence[Entry]) -> dict[str, str]:
+    """Digest of today's code behind each registered scheduler that has an entry."""
+    names = sorted({entry.scheduler_name for entry in entries} & set(scheduler_names()))
+    return {name: scheduler_code(type(get_scheduler(name)).__module__) for name in names}

@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +97,24 @@ class Cell:
         return entry_path(folder, self.scenario_name, self.scheduler.label, self.split)
 
     def is_done_in(self, folder: Path) -> bool:
-        """Whether a folder has its entry, up to date and undamaged."""
+        """Whether a folder has its entry, up to date and undamaged.
+
+        Raises:
+            ConfigError: The file is the entry of another scheduler.
+        """
         path = self.path(folder)
         try:
-            return path.exists() and self.is_finished_by(read_entry(path))
+            entry = read_entry(path) if path.exists() else None
         except EntryError:  # a damaged one is made again
             return False
+        if entry is None:
+            return False
+        if entry.scheduler != self.scheduler.label:  # two labels may make one file name
+            raise ConfigError(
+                f"{path} is the entry of {entry.scheduler!r}; give {self.scheduler.label!r} another label: "
+                "{name: ..., label: ...}"
+            )
+        return self.is_finished_by(entry)
 
     def run_into(self, folder: Path, progress: Progress) -> Path:
         """Runs it, writes its entry and returns the path."""
@@ -153,7 +166,7 @@ def make_cells(
     """
     if num_workloads < 1 or batch < 1:
         raise ConfigError(f"num_workloads={num_workloads}, batch={batch}: both must be at least 1")
-    codes = {s.module: code_digest([_RUNNER, s.module]) for s in schedulers}
+    codes = {s.module: scheduler_code(s.module) for s in schedulers}
     cells = []
     for choice in scenarios:
         scenario = choice.build()
@@ -164,6 +177,12 @@ def make_cells(
         world = (scenario.name, scenario.hash(), scenario.seed, num_jobs, sum(g.count for g in config.cluster.servers))
         cells += [Cell(s, choice, split, count, batch, trim, *world, codes[s.module]) for s in schedulers]
     return cells
+
+
+@cache
+def scheduler_code(module: str) -> str:
+    """Digest of the code behind the results of a scheduler whose class is in that module."""
+    return code_digest([_RUNNER, module])
 
 
 def run_cell(cell: Cell, progress: Progress | None = None) -> Entry:

@@ -162,6 +162,14 @@ def test_names_are_text_on_the_pages() -> None:
     assert [element for element in Elements(html).found if element[0] == "img"] == []
 
 
+def test_entries_of_other_code_are_named() -> None:
+    made = [*entries(("a-v1",)), entry("own", "a-v1")]
+    assert made[0].code_digest == made[-1].code_digest
+    assert build_board(made, codes={"drf": made[0].code_digest}).notices == ()
+    (one,) = build_board(made, codes={made[0].scheduler_name: "other"}).notices
+    assert one.startswith("1 entry was made with other code of this version") and "drf on a-v1" in one
+
+
 def test_few_workloads_are_said_to_be_few() -> None:
     few = build_board([entry("drf", "a-v1", num_workloads=3), entry("x", "a-v1", num_workloads=3)])
     assert any("Fewer than 20 workloads" in notice and notice.endswith(": a-v1.") for notice in few.notices)

@@ -99,6 +99,13 @@ def test_finished_cells_are_kept_and_others_run(tmp_path: Path) -> None:
     assert [cell.label for cell in pending_cells(first, tmp_path)[0]] == ["drf on small-v1"]
 
 
+def test_the_entry_of_another_scheduler_is_not_overwritten(tmp_path: Path) -> None:
+    (first,) = cells({"name": "void", "label": "a/b"})
+    write_entry(first.path(tmp_path), run_cell(first))
+    with pytest.raises(ConfigError, match=r"a_b.json is the entry of 'a/b'; give 'a b' another label"):
+        pending_cells(cells({"name": "drf", "label": "a b"}), tmp_path)
+
+
 def test_heavy_cells_come_first(tmp_path: Path) -> None:
     mixed = [*cells("void", scenario="toy-v1"), *cells("void"), *cells("tests.schedulers.own:LongestQueue")]
     assert [cell.label for cell in pending_cells(mixed, tmp_path)[0]] == [

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.online.environment import NO_CHOICE, OVERRIDDEN, StreamVectorEnv
+from agents.online.environment import LOG, OVERRIDDEN, StreamVectorEnv
 from agents.online.measures import StreamMeasures, measure
 from agents.progress import PhaseBar
 from dl2env.sim.simulator import ClusterSimulator
@@ -48,10 +48,10 @@ def measure_cluster(
 
 
 def override_share(log: NDArray[np.float64]) -> float:
-    """Share of the intervals with a choice in which the teacher decided; NaN if there are none."""
-    deciders = log[:, 1]
-    asked = int((deciders != NO_CHOICE).sum())
-    return float((deciders == OVERRIDDEN).sum() / asked) if asked else float("nan")
+    """Share of the intervals that a guard was asked about in which the teacher decided; NaN if there are none."""
+    asked = ~np.isnan(log[:, LOG.index("teacher_cost")])
+    overridden = log[:, LOG.index("decider")] == OVERRIDDEN
+    return float(overridden.sum() / asked.sum()) if asked.any() else float("nan")
 
 
 class StopAtEnd(BaseCallback):
@@ -99,8 +99,8 @@ class StreamMonitor(BaseCallback):
         self.logger.record("online/interval", env.interval)
         self.logger.record("online/jobs_in_system", int(env.cluster.state.env["num_active"][0]))
         shown = {}
-        if env.log:
-            overrides = override_share(np.array(env.log[-_RECENT:]))
+        overrides = override_share(np.array(env.log[-_RECENT:]).reshape(-1, len(LOG)))
+        if not np.isnan(overrides):
             self.logger.record("online/override_share", overrides)
             shown["overridden"] = f"{100 * overrides:.0f}%"
         found = measure_cluster(env.cluster, env.stream, self._costs, self._window)

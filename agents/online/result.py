@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.online.environment import ACCEPTED, NO_CHOICE, OVERRIDDEN, PRACTISED
+from agents.online.environment import ACCEPTED, LOG, NO_CHOICE, OVERRIDDEN, PRACTISED
 from agents.online.measures import StreamMeasures
 from agents.online.monitor import override_share
 from agents.online.stream import Stream, segment_names
@@ -59,8 +59,11 @@ class StreamResult:
         return len(self.measures[self.agent].costs)
 
     def guard(self) -> dict[str, Any]:
-        """Who decided how often, over the stream and by segment; shares are of intervals that left a choice."""
-        interval, decider = self.log[:, 0], self.log[:, 1]
+        """Who decided how often, over the stream and by segment; shares are of the intervals the guard was asked about.
+
+        They are None without a guard.
+        """
+        interval, decider = self.log[:, LOG.index("interval")], self.log[:, LOG.index("decider")]
         segment = np.searchsorted(self.stream.starts[1:], interval, side="right")
         shares = [override_share(self.log[segment == s]) for s in range(len(self.stream.segments))]
         return {
@@ -175,10 +178,10 @@ def plot_segments(result: StreamResult) -> Figure:
 
 def plot_guard(result: StreamResult) -> Figure | None:
     """Share of the last 50 intervals with a choice in which the teacher decided; nothing without a guard."""
-    asked = result.log[~np.isnan(result.log[:, 2])]
+    asked = result.log[~np.isnan(result.log[:, LOG.index("teacher_cost")])]
     if len(asked) == 0:
         return None
-    overridden = (asked[:, 1] == OVERRIDDEN).astype(np.float64)
+    overridden = (asked[:, LOG.index("decider")] == OVERRIDDEN).astype(np.float64)
     window = min(_SHARE_WINDOW, len(overridden))
     total = np.concatenate([[0.0], np.cumsum(overridden)])
     figure, (axes,) = new_figure()

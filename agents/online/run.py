@@ -19,7 +19,7 @@ from agents.actor_critic import build_actor_critic
 from agents.callbacks import Checkpoints, RolloutStatistics
 from agents.checkpoint import load_weights, read_info, resume_training, save_network
 from agents.learner import Learner, fine_tune
-from agents.online.environment import StreamVecEnv, StreamVectorEnv
+from agents.online.environment import LOG, StreamVecEnv, StreamVectorEnv
 from agents.online.folder import STREAM, OnlineFolder
 from agents.online.measures import StreamMeasures, interval_costs, measure
 from agents.online.monitor import StopAtEnd, StreamMonitor, measure_cluster
@@ -189,7 +189,7 @@ def learn_online(
             window=online.window,
             stream=stream,
             measures=measures,
-            log=np.array(env.log, dtype=np.float64).reshape(len(env.log), 5),
+            log=np.array(env.log, dtype=np.float64).reshape(len(env.log), len(LOG)),
             facts={
                 "scenario": folder.scenario,
                 "versions": folder.versions,

@@ -72,6 +72,7 @@ def test_result_is_complete(whole: tuple[Path, list[str]]) -> None:
     assert content["segment_starts"] == [0, 14, 24]
     guard = content["guard"]
     assert guard["accepted"] + guard["overridden"] > 0
+    assert guard["override_share"] == guard["overridden"] / (guard["accepted"] + guard["overridden"])
     table = (path / "table.txt").read_text().rstrip("\n")
     assert table in said
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["agent", "drf", "void"]

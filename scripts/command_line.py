@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +27,9 @@ from agents.world_keys import world_keys
 from dl2env.errors import ConfigError, Dl2EnvError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
+
+COMMAND_KEYS = ("run_dir", "resume", "seeds", "processes")
+"""Keys of `scripts/train.py` that a run itself does not know."""
 
 Task = Callable[[dict[str, Any], Path], None]
 """Takes the configuration as plain values, `run_dir` left out, and the run folder."""
@@ -86,6 +89,29 @@ def run(task: Task, config_name: str) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def compose_run(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a training run, for commands that make several; keys of the command itself are left out.
+
+    Args:
+        overrides: As on the command line of `scripts/train.py`.
+
+    Raises:
+        ConfigError: Hydra cannot read or apply them.
+    """
+    from hydra import compose, initialize_config_dir
+
+    register()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("config", list(overrides))
+        values = OmegaConf.to_container(config, resolve=False, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(one_line(error, "config")) from error
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items() if key not in COMMAND_KEYS}
 
 
 def _check_resume(values: Mapping[str, Any]) -> None:

@@ -81,9 +81,10 @@ class PaperState:
         is_present = window >= 0
         row = np.maximum(window, 0)
         jobs = state.jobs[env_idx]
+        shown = jobs[np.arange(len(row))[:, None], row]  # one look-up of whole records is faster than one per field
 
         def of_job(field: str) -> NDArray[np.float64]:
-            return np.take_along_axis(jobs[field], row, axis=1).astype(np.float64)
+            return shown[field].astype(np.float64)
 
         epochs, epochs_done = of_job("epochs"), of_job("epochs_done")
         held = [of_job("dominant_share"), of_job("workers"), of_job("ps")]

@@ -2,8 +2,9 @@
 
 The score of a scheduler on a scenario is its mean over workloads of a positive metric, lower being better (mean JCT),
 and over scenarios the geometric mean of these: a factor won on short jobs weighs as much as on long ones. All
-uncertainty is that of the workloads: a bootstrap resample takes, in each scenario, the same workloads for every
-scheduler. So its matrix is drawn once per scenario, and all schedulers, pairs and averages are read off the same draws.
+uncertainty is that of the workloads: a bootstrap resample takes the same workloads for every scheduler, and the same
+places in every scenario, because the k-th workloads of scenarios often come from one seed and vary together. All
+schedulers, pairs and averages are read off the same draws.
 
 Two schedulers tie when the 95 % interval of their paired difference includes no difference. Ties are not transitive (A
 may tie with B, and B with C, but A beat C), so a rank is a range: one plus the number of schedulers that are better
@@ -131,7 +132,9 @@ def compare_over_scenarios(standings: Sequence[Standing]) -> Standing:
     """Compares schedulers by the geometric mean of their scores over scenarios, each of equal weight.
 
     Args:
-        standings: Of each scenario, on the same schedulers in the same order, from independent resamples.
+        standings: Of each scenario, on the same schedulers in the same order. From generators of one state if the k-th
+            workloads of the scenarios may vary together (that is right too where they do not), from independent ones
+            only if they surely do not: those make correlated scenarios look too certain.
 
     Raises:
         ConfigError: There is none, or the schedulers differ.

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dl2env.errors import ConfigError
@@ -46,6 +47,20 @@ def test_one_more_scenario_or_scheduler_changes_no_other_number() -> None:
             b.scenarios[0].standing().ratios("drf")[b.scenarios[0].labels.index(name)] for b in (few, many)
         )
         assert before == pytest.approx(after, rel=1e-12)
+
+
+def test_scenarios_with_one_set_of_workloads_prove_no_more_than_one() -> None:
+    """Correlated scenarios do not average out: four copies of one have its interval, not one half as wide."""
+
+    def width(seeds: tuple[int, ...]) -> float:
+        made = [entry(name, f"{k}-v1", f, seed=seed) for k, seed in enumerate(seeds) for name, f in FACTORS.items()]
+        board = build_board(made)
+        assert board.overall is not None
+        ratio = board.overall.ratios("drf")[board.overall.names.index("fast")]
+        return ratio.high - ratio.low
+
+    assert width((1, 1, 1, 1)) == pytest.approx(width((1,)), rel=1e-9)
+    assert width((1, 2, 3, 4)) < 0.7 * np.mean([width((seed,)) for seed in (1, 2, 3, 4)])
 
 
 def test_entries_of_another_world_or_version_are_set_aside() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import hashlib
+import itertools
 import lzma
 import struct
 import tarfile
@@ -23,6 +25,7 @@ Kind = Literal["plain", "gzip", "bzip2", "xz", "zip", "tar"]
 MEMBER_SEPARATOR = "::"
 HEAD_BYTES = 1 << 18
 BLOCK_BYTES = 1 << 25
+_MOST_HEADS = 64
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"\x1f\x8b", "gzip"),
@@ -55,11 +58,13 @@ class TraceFile:
         path: The file on disk.
         kind: How it is packed.
         member: Name inside the archive; empty for a file of its own.
+        place: Which of a tar archive's members it is, from 0.
     """
 
     path: Path
     kind: Kind = "plain"
     member: str = ""
+    place: int = 0
 
     @property
     def name(self) -> str:
@@ -88,9 +93,11 @@ class TraceFile:
                 yield stack.enter_context(_unpacked(member))
             elif self.kind == "tar":
                 tar = stack.enter_context(tarfile.open(self.path, "r:*"))
-                content = tar.extractfile(self.member)
+                # Finding a member by name would unpack the whole archive.
+                info = next(itertools.islice(tar, self.place, None), None)
+                content = tar.extractfile(info) if info is not None and info.name == self.member else None
                 if content is None:
-                    raise TraceError(f"{self.name}: a link or folder, not a file; name another member")
+                    raise TraceError(f"{self.name}: cannot be read (the archive has changed meanwhile); try again")
                 yield stack.enter_context(_unpacked(stack.enter_context(content)))
             else:
                 yield stack.enter_context(_OPENERS[self.kind](self.path, "rb"))
@@ -242,16 +249,34 @@ def _members(file: TraceFile) -> list[TraceFile]:
     if file.kind == "zip":
         with zipfile.ZipFile(file.path) as archive:
             names = [info.filename for info in archive.infolist() if info.filename and info.filename[-1] != "/"]
+        members = {name: TraceFile(file.path, "zip", name) for name in names if _is_wanted(name)}
     elif file.kind == "tar":
-        with tarfile.open(file.path, "r:*") as tar:
-            names = [info.name for info in tar if info.isfile()]
+        stat = file.path.stat()
+        members = _tar_members(file.path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
     else:
         return [file]
-    # Of several members of one name the last one counts, as for the tools that unpack archives.
-    wanted = sorted({name for name in names if _is_wanted(name)})
-    if not wanted:
+    if not members:
         raise TraceError(f"{file.name}: the archive holds no table; give the path of a trace")
-    return [TraceFile(file.path, file.kind, name) for name in wanted]
+    return [members[name] for name in sorted(members)]
+
+
+@functools.lru_cache(maxsize=16)
+def _tar_members(path: Path, stamp: tuple[int, int, int]) -> dict[str, TraceFile]:
+    """The members by name, with the heads of the first ones; remembered, as it takes unpacking the whole archive.
+
+    Of several members of one name the last one counts, as for the tools that unpack archives.
+    """
+    members: dict[str, TraceFile] = {}
+    with tarfile.open(path, "r:*") as tar:
+        for place, info in enumerate(tar):
+            if not info.isfile() or not _is_wanted(info.name):
+                continue
+            members[info.name] = file = TraceFile(path, "tar", info.name, place)
+            content = tar.extractfile(info)
+            if content is not None and len(members) <= _MOST_HEADS:
+                with contextlib.suppress(OSError, *_CORRUPT):  # told when the member is read
+                    file.__dict__["head"] = read_exactly(_unpacked(content), HEAD_BYTES)
+    return members
 
 
 def content_digest(path: str | Path) -> str:

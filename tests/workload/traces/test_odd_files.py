@@ -215,3 +215,21 @@ def test_damaged_parquet_leaves_no_call_stack(tmp_path: Path, capfd: pytest.Capt
     assert failed > 50
     captured = capfd.readouterr()
     assert captured.err == "" and captured.out == ""
+
+
+def test_an_archive_is_unpacked_once_to_find_and_once_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {f"{i}.csv": b"a,b\n1,2\n" for i in range(5)}
+    path = tarred(tmp_path / "a.tar.gz", {**members, "jobs.csv": TEXT})
+    opened = []
+    real = tarfile.open
+    monkeypatch.setattr(tarfile, "open", lambda *args, **options: opened.append(args) or real(*args, **options))
+    found = find_trace(path)
+    assert len(opened) == 1
+    assert read_found(found)[0].num_jobs == 3
+    assert len(opened) == 2
+    find_trace(path)
+    assert len(opened) == 2
+    tarred(path, {"other.csv": TEXT})
+    assert read_trace(path)[0].files == (f"{path}::other.csv",)
+    with pytest.raises(TraceError, match=r"a.tar.gz::jobs.csv: cannot be read \(the archive has changed"):
+        read_found(found)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import pytest
 import yaml
 
 from agents.networks import NetworkConfig
+from agents.paper.claims import read_claims
 from agents.settings import (
     DL2Settings,
     EvaluationSettings,
@@ -192,19 +192,29 @@ def test_groups_on_the_command_line_win_over_the_algorithm() -> None:
     assert not without.fine_tuning.enabled
 
 
-def documented_overrides() -> list[list[str]]:
-    """The overrides of the ablation table in docs/training.md, one list per cell."""
-    page = (CONF.parent / "docs" / "training.md").read_text(encoding="utf-8")
-    table = page.partition("<!-- ablations -->")[2].partition("<!-- end -->")[0]
-    cells = [cell for line in table.splitlines() for cell in re.findall(r"`([^`]*=[^`]*)`", line)]
-    return [cell.split() for cell in cells]
+PAPER = sorted(path.stem for path in (CONF / "experiment" / "paper").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("overrides", documented_overrides(), ids=" ".join)
-def test_documented_ablations_compose(overrides: list[str]) -> None:
-    base, changed = (read_settings(composed("algorithm=dl2", *more)) for more in ((), overrides))
-    assert changed != base
+def test_every_claim_of_the_paper_has_experiments() -> None:
+    """And every experiment is for a claim; those without say why."""
+    claims = read_claims()
+    assert sorted(claims.experiments) == PAPER
+    assert sorted(claim.number for claim in claims.claims if claim.number is not None) == list(range(1, 23))
+    assert [claim.id for claim in claims.claims if claim.not_covered] == ["scaling-steps"]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_experiment_of_the_paper(name: str) -> None:
+    """It composes, changes something, and its claims ask for schedulers that it compares."""
+    base, changed = (read_settings(composed(f"experiment=paper/{other}")) for other in ("dl2", name))
+    assert changed.name == f"paper/{name}" and changed.algorithm == "dl2"
+    assert name == "dl2" or dataclasses.replace(changed, name=base.name) != base
     build_scenario(changed)
+    compared = {*changed.evaluation.baselines, *(["fine-tuned"] if changed.fine_tuning.enabled else ["warm-up"])}
+    for claim in read_claims().claims:
+        named = [r for check in claim.checks for r in check.references] + [r for _, r in claim.picture.labelled]
+        for experiment, _, scheduler in (reference.partition("/") for reference in named):
+            assert experiment != name or not scheduler or scheduler in compared, (claim.id, scheduler)
 
 
 def test_trace_is_named_after_its_file() -> None:

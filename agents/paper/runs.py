@@ -167,10 +167,12 @@ def scaled(settings: Mapping[str, Any], scale: float) -> dict[str, Any]:
         raise ConfigError(f"scale={scale} must be a positive number")
     values: dict[str, Any] = json.loads(json.dumps(settings))
     warmup, tuning = values["warmup"], values[values["algorithm"]]
-    warmup["num_decisions"] = max(_MIN_WARMUP, round(scale * warmup["num_decisions"]))
-    for key in ("num_decisions", "num_updates", "validate_every"):
-        if tuning[key] is not None:
-            tuning[key] = max(1, round(scale * tuning[key]))
+    budgets = [(warmup, "num_decisions", _MIN_WARMUP)]
+    budgets += [(tuning, key, 1) for key in ("num_decisions", "num_updates", "validate_every")]
+    for group, key, least in budgets:
+        value = group[key]
+        if isinstance(value, int) and value > 0:  # what is wrong stays so, and is found
+            group[key] = max(least, round(scale * value))
     return values
 
 

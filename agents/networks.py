@@ -38,6 +38,9 @@ class NetworkConfig:
         hidden_layers: Hidden layers of each of the two networks (`flat`). Paper: 2.
         observation: What the network reads: `native` (the environment's own observation), `paper` or `released` (those
             of the DL2 paper and of its released code, see `dl2env.envs.paper_observation`).
+        gain_prior: How strongly an untrained network (`equivariant`, `native`) follows what the speed model foretells:
+            what each action's logit gets per unit of its net gain (the last columns of a job's observation), void's
+            staying at 0. It is the start of three weights that are learned like all others. 0: no such path.
         observation_scale: Of the numbers in the observations `paper` and `released`: `raw` as in DL2, or `log`
             (log(1 + x), with the sign of x), which brings epochs and counts to one size.
     """
@@ -47,6 +50,7 @@ class NetworkConfig:
     context_width: int = 96
     hidden_width: int = 256
     hidden_layers: int = 2
+    gain_prior: float = 0.0
     observation: ObservationKind = "native"
     observation_scale: ObservationScale = "raw"
 
@@ -60,6 +64,10 @@ class NetworkConfig:
         for name in ("slot_width", "context_width", "hidden_width", "hidden_layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"network.{name}={getattr(self, name)} must be at least 1")
+        if not 0.0 <= self.gain_prior < math.inf:
+            raise ConfigError(f"network.gain_prior={self.gain_prior} must be a finite number, at least 0")
+        if self.gain_prior > 0 and (self.kind, self.observation) != ("equivariant", "native"):
+            raise ConfigError("network.gain_prior needs network.kind=equivariant and network.observation=native")
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,8 @@ class EquivariantNetwork(SchedulingNetwork):
         self.slot_output = nn.Linear(width, width, bias=False)
         self.slot_logits = nn.Linear(width, ACTIONS_PER_SLOT)
         self.void_logit = nn.Linear(context, 1)
+        if config.gain_prior > 0:
+            self.gain_weight = nn.Parameter(torch.full((ACTIONS_PER_SLOT,), config.gain_prior))
         self.value_hidden = nn.Linear(context, context)
         self.value_head = ValueHead(context)
         _initialize(self, logits=(self.slot_logits, self.void_logit))
@@ -201,11 +211,11 @@ class EquivariantNetwork(SchedulingNetwork):
     def forward(self, jobs: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, 3 J + 1) and values (B,)."""
         encoded, context = self._encode(jobs, cluster)
-        return self._decode(encoded, context), self._value(context)
+        return self._decode(encoded, context, jobs), self._value(context)
 
     def logits(self, jobs: Tensor, cluster: Tensor) -> Tensor:
         """Logits (B, 3 J + 1) alone."""
-        return self._decode(*self._encode(jobs, cluster))
+        return self._decode(*self._encode(jobs, cluster), jobs)
 
     def values(self, jobs: Tensor, cluster: Tensor) -> Tensor:
         """Values (B,) alone."""
@@ -234,7 +244,7 @@ class EquivariantNetwork(SchedulingNetwork):
         pooled = torch.cat([mean, peak, total * _SUM_SCALE, cluster], dim=1)
         return encoded, self.context_hidden(pooled).relu()
 
-    def _decode(self, encoded: Tensor, context: Tensor) -> Tensor:
+    def _decode(self, encoded: Tensor, context: Tensor, jobs: Tensor) -> Tensor:
         slots = DecodeSlots.apply(
             self._workspace,
             encoded,
@@ -243,7 +253,10 @@ class EquivariantNetwork(SchedulingNetwork):
             self.slot_logits.weight,
             self.slot_logits.bias,
         )
-        return torch.cat([slots.view(context.shape[0], -1), self.void_logit(context)], dim=1)
+        slots = slots.view(context.shape[0], -1, ACTIONS_PER_SLOT)
+        if self.config.gain_prior > 0:
+            slots = slots + jobs[:, :, -ACTIONS_PER_SLOT:] * self.gain_weight
+        return torch.cat([slots.flatten(1), self.void_logit(context)], dim=1)
 
     def _value(self, context: Tensor) -> Tensor:
         return cast(Tensor, self.value_head(self.value_hidden(context).relu()))

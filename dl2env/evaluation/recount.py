@@ -146,6 +146,13 @@ class Recount:
         return np.asarray(np.divide(held, total, out=np.zeros(held.shape), where=total > 0).max(axis=1, initial=0.0))
 
     @cached_property
+    def server_share(self) -> Matrix:
+        """(A, 3) dominant share of an average server that each action of each job takes."""
+        demand = np.einsum("kr,aru->aku", KINDS, self.task_demand)
+        average = self._capacity.mean(axis=0)
+        return np.asarray(np.divide(demand, average, out=np.zeros(demand.shape), where=average > 0).max(axis=2))
+
+    @cached_property
     def is_single(self) -> NDArray[np.bool_]:
         """(A,) jobs whose tasks must share a server."""
         return np.asarray(IS_SINGLE[self._of_type("architecture")])
@@ -289,14 +296,11 @@ class Recount:
         step_s, communication_s = np.moveaxis(self._estimate[self.type_idx, counts[:, 0], counts[:, 1]], -1, 0)
         trains = self.estimated(counts) > 0
         stretched = np.where(trains, step_s, 1.0) + (stretch - 1.0) * communication_s
-        total = self._capacity.sum(axis=0)
-        share = np.divide(self.task_demand, total, out=np.zeros(self.task_demand.shape), where=total > 0).max(axis=2)
-        demand = np.minimum(share * len(self._capacity), 1.0)
         columns = [
             np.ones(len(jobs)),
             age / (age + 10.0),
             jobs["intervals_run"] / (jobs["intervals_run"] + 10.0),
-            *demand.T,
+            *np.minimum(self.server_share[:, :2], 1.0).T,
             np.clip(left / jobs["epochs"], 0.0, 1.0),
             ideal / (ideal + 5.0),
             self.dominant_share,
@@ -314,15 +318,15 @@ class Recount:
         return rows
 
     def net_gain(self, k: int, kind: int) -> float:
-        """Change of the summed relative speed of all jobs by an action of the job in row k; 0 where it is illegal."""
-        before, tasks = self.relative(self.counts).sum(), self.tasks
+        """The observation's column about an action of the job in row k; 0 where it is illegal."""
+        before, tasks, share = self.relative(self.counts).sum(), self.tasks, self.server_share[k, kind]
         self.tasks = tasks.copy()
         gain = 0.0
         if self.is_legal[k, kind] and self.place(k, kind):
             gain = float(self.relative(self.counts).sum() - before)
         self.tasks = tasks
         self.forget()
-        return gain
+        return float(gain / (abs(gain) + 0.1 * share + 1e-6))
 
     def _cluster_row(self) -> Matrix:
         total, free = self._capacity.sum(axis=0), self.free.sum(axis=0)

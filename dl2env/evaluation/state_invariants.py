@@ -280,6 +280,5 @@ def _check_observation(sim: ClusterSimulator, b: int, claims: Claims, recount: R
     actions = NUM_NET_GAINS * len(recount.slots)
     if actions > 0:
         slot, kind = divmod(int(sim.state.env["num_decisions"][b]) % actions, NUM_NET_GAINS)
-        gain = recount.net_gain(recount.slots[slot], kind)
-        shown = found["jobs"][slot, kind - NUM_NET_GAINS]
-        claims.close("observation", "net gain", shown, gain / (abs(gain) + 0.1), tolerance=1e-5)
+        expected = recount.net_gain(recount.slots[slot], kind)
+        claims.close("observation", "net gain", found["jobs"][slot, kind - NUM_NET_GAINS], expected, tolerance=1e-5)

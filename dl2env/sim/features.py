@@ -25,7 +25,8 @@ JOB_FEATURES = (
     "communication",  # share of the estimated step time
     "slowdown",  # 1 - 1 / stretch
     "on_network",
-    "net_gain_worker",  # g / (|g| + 0.1), g = change of the summed relative speed of all jobs by one more worker
+    # g / (|g| + 0.1 d + 1e-6), g = change of the summed relative speed of all jobs, d = demand of the task(s)
+    "net_gain_worker",
     "net_gain_ps",
     "net_gain_bundle",
 )
@@ -63,14 +64,14 @@ def _gain(estimate, job_type, job, best_speed, more_workers, more_ps):
 
 @inline_kernel
 def _demand(job_type, kind, rules, num_servers):
-    """Share of an average server that the task of an action takes, of the resource it takes most of."""
+    """Dominant share of an average server that the task of an action takes; more than 1 if it takes more."""
     cpus, gpus = action_demand(job_type, kind)
     demand = 0.0
     if rules.total_cpus > 0.0:
         demand = cpus * num_servers / rules.total_cpus
     if rules.total_gpus > 0.0:
         demand = max(demand, gpus * num_servers / rules.total_gpus)
-    return min(demand, 1.0)
+    return demand
 
 
 @inline_kernel
@@ -83,8 +84,8 @@ def write_job_static(row, job, job_type, type_features, interval, rules, num_ser
     row[k] = 1.0
     row[k + 1] = age / (age + 10.0)
     row[k + 2] = job.intervals_run / (job.intervals_run + 10.0)
-    row[k + 3] = _demand(job_type, WORKER, rules, num_servers)
-    row[k + 4] = _demand(job_type, PS, rules, num_servers)
+    row[k + 3] = min(_demand(job_type, WORKER, rules, num_servers), 1.0)
+    row[k + 4] = min(_demand(job_type, PS, rules, num_servers), 1.0)
 
 
 @inline_kernel
@@ -135,14 +136,15 @@ def write_cluster(row, env, rules, num_servers):
 def write_net_gains(state, env_idx, rows):
     """Writes the columns of the net gains, 0 where an action is illegal or finds no server.
 
-    The prediction is what the reward term `speed_gain` pays for the action.
+    The prediction is what the reward term `speed_gain` pays for the action. Per share of the cluster, so that the order
+    of the columns is that of the marginal gains that Optimus and `marginal` go by.
 
     Args:
         state: The batch.
         env_idx: (n,) environments.
         rows: (n, J, F) observations of their jobs.
     """
-    placement = state.rules[0].placement
+    rules = state.rules[0]
     first = rows.shape[2] - NUM_NET_GAINS
     for x in range(env_idx.shape[0]):
         b = env_idx[x]
@@ -160,7 +162,7 @@ def write_net_gains(state, env_idx, rows):
                     job_type,
                     state.entries[b, i],
                     kind,
-                    placement,
+                    rules.placement,
                     state.env[b].pinned_server,
                 )
                 if s >= 0:
@@ -168,4 +170,5 @@ def write_net_gains(state, env_idx, rows):
                     num_ps = job.ps + int(kind != WORKER)
                     relative, loss, _, _ = effect_of_task(state, b, i, kind, s, workers, num_ps)
                     gain = relative - job.relative_speed - loss
-                    rows[x, slot, first + kind] = gain / (abs(gain) + 0.1)
+                    demand = _demand(job_type, kind, rules, state.specs.shape[0])
+                    rows[x, slot, first + kind] = gain / (abs(gain) + 0.1 * demand + 1e-6)

@@ -45,8 +45,8 @@ def _job_columns(sim: ReferenceSimulator, job: Job, links: Links) -> list[float]
         1.0,
         age / (age + 10.0),
         job.intervals_run / (job.intervals_run + 10.0),
-        _demand(sim, job, 1, 0),
-        _demand(sim, job, 0, 1),
+        min(_demand(sim, job, 1, 0), 1.0),
+        min(_demand(sim, job, 0, 1), 1.0),
         _clip(job.remaining_fraction, 0.0, 1.0),
         ideal_intervals / (ideal_intervals + 5.0),
         sim.cluster.dominant_share(job),
@@ -59,7 +59,7 @@ def _job_columns(sim: ReferenceSimulator, job: Job, links: Links) -> list[float]
         estimate.communication_share(kind, workers, ps, stretch),
         1.0 - 1.0 / stretch,
         float(job.is_on_network),
-        *(_squashed(sim.net_gain(job, *tasks)) for tasks in ((1, 0), (0, 1), (1, 1))),
+        *(_net_gain(sim, job, *tasks) for tasks in ((1, 0), (0, 1), (1, 1))),
     ]
 
 
@@ -69,11 +69,13 @@ def _demand(sim: ReferenceSimulator, job: Job, workers: int, ps: int) -> float:
     num_servers = len(cluster.servers)
     by_cpu = demand.cpus / (cluster.total_cpus / num_servers) if cluster.total_cpus else 0.0
     by_gpu = demand.gpus / (cluster.total_gpus / num_servers) if cluster.total_gpus else 0.0
-    return min(max(by_cpu, by_gpu), 1.0)
+    return max(by_cpu, by_gpu)
 
 
-def _squashed(gain: float) -> float:
-    return gain / (abs(gain) + 0.1)
+def _net_gain(sim: ReferenceSimulator, job: Job, workers: int, ps: int) -> float:
+    """Change of all jobs' speeds, squashed in units of what the tasks take."""
+    gain = sim.net_gain(job, workers, ps)
+    return gain / (abs(gain) + 0.1 * _demand(sim, job, workers, ps) + 1e-6)
 
 
 def _cluster_columns(sim: ReferenceSimulator, links: Links) -> list[float]:

@@ -8,6 +8,8 @@ import pytest
 from dl2env.envs.vector_env import SchedulingVectorEnv
 from dl2env.sim.features import JOB_FEATURES, NUM_NET_GAINS
 
+DEMAND = JOB_FEATURES.index("demand_worker") - len(JOB_FEATURES)
+
 
 def test_they_are_the_last_columns() -> None:
     assert all(name.startswith("net_gain_") for name in JOB_FEATURES[-NUM_NET_GAINS:])
@@ -24,12 +26,16 @@ def test_they_foretell_the_speed_gain(scenario: str) -> None:
         odds = rng.random(infos["action_mask"].shape) * infos["action_mask"]
         odds[:, -1] = rng.random(4) < 0.05
         actions = odds.argmax(axis=1)
-        shown = obs["jobs"][:, :, -NUM_NET_GAINS:].reshape(4, -1)
+        shown = obs["jobs"]
         obs, _, _, _, infos = env.step(actions)
         paid = infos["reward_terms"]["speed_gain"]
         for b in np.flatnonzero(actions < env.simulator.num_actions - 1):
-            assert shown[b, actions[b]] == pytest.approx(paid[b] / (abs(paid[b]) + 0.1), abs=1e-5)
-            seen.append(paid[b])
+            slot, kind = divmod(int(actions[b]), 3)
+            gain, column = paid[b], shown[b, slot, kind - NUM_NET_GAINS]
+            assert np.sign(column) == np.sign(round(gain, 7))
+            if kind < 2 and (demand := shown[b, slot, DEMAND + kind]) < 1.0:  # larger ones are clipped
+                assert column == pytest.approx(gain / (abs(gain) + 0.1 * demand + 1e-6), abs=1e-5)
+            seen.append(gain)
     assert min(seen) < -0.01 and max(seen) > 0.01  # both signs were met
 
 

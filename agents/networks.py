@@ -162,6 +162,9 @@ class SchedulingNetwork(nn.Module):
         """Adds a constant to the logit of void, whatever the observation."""
         raise NotImplementedError
 
+    def shift_prior(self, delta: float) -> None:
+        """Adds a constant to the weights of the net gains; networks without that path have nothing to change."""
+
     def check_shape(self, shape: ObservationShape) -> None:
         """Makes sure that the network can read observations of this shape.
 
@@ -225,6 +228,12 @@ class EquivariantNetwork(SchedulingNetwork):
         """Adds a constant to the logit of void."""
         with torch.no_grad():
             self.void_logit.bias.add_(delta)
+
+    def shift_prior(self, delta: float) -> None:
+        """Adds a constant to the weights of the net gains."""
+        if self.config.gain_prior > 0:
+            with torch.no_grad():
+                self.gain_weight.add_(delta)
 
     def _encode(self, jobs: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
         """Slot encodings (N, D) and context (B, H)."""

@@ -6,6 +6,7 @@ raises `KeyboardInterrupt` out of `run_pipeline` in every phase.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from agents.checkpoint import load_weights, read_info, resume_training, save_net
 from agents.decision_layout import ObservationLayout, layout_of
 from agents.demonstrations import DecisionMix, Demonstrations
 from agents.learner import Learner, fine_tune
+from agents.mixed_env import MixedVecEnv
 from agents.networks import NetworkConfig, ObservationShape, build_network
 from agents.observations import AgentVectorEnv, observed_shape
 from agents.ppo import build_ppo
@@ -31,8 +33,8 @@ from agents.recording import record_demonstrations
 from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunFolder
 from agents.run_tensorboard import EpisodePictures
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
-from agents.settings import RunSettings, build_scenario
-from agents.validation import Validator
+from agents.settings import EvaluationSettings, RunSettings, build_scenario
+from agents.validation import MeanValidator, Validator
 from agents.vec_env import SB3VecEnv
 from agents.warmup import WarmupProgress, warm_up
 from agents.warmup_files import check_files, read_files
@@ -58,6 +60,7 @@ class World:
         teacher: Scheduler to learn from, if there is a warm-up.
         baselines: Schedulers to compare with, by name.
         notes: What the user should know about the recordings to learn from.
+        learned: Scenarios to fine-tune in; empty: the run's own.
     """
 
     scenario: Scenario
@@ -66,11 +69,21 @@ class World:
     teacher: Scheduler | None
     baselines: Mapping[str, Scheduler]
     notes: tuple[str, ...] = ()
+    learned: tuple[Scenario, ...] = ()
 
     @property
     def config(self) -> EnvConfig:
         """Configuration of the environments."""
         return self.scenario.config
+
+    def validator(self, settings: EvaluationSettings) -> MeanValidator:
+        """What fine-tuning is judged by: the validation workloads of each scenario that it learns in."""
+        if not self.learned:
+            return MeanValidator([Validator(self.config, self.validation, settings.batch)])
+        num = settings.num_validation_workloads
+        return MeanValidator(
+            [Validator(own.config, own.workloads("validation", num), settings.batch) for own in self.learned]
+        )
 
 
 def run_pipeline(
@@ -135,6 +148,7 @@ def build_world(folder: RunFolder) -> World:
     for name, baseline in baselines.items():
         _check_fits(f"evaluation.baselines: {name!r}", baseline, configured(baseline, scenario.config))
     notes = check_files(*_files(settings, scenario.config)) if has_files else []
+    learned = settings.ppo.scenarios if settings.algorithm == "ppo" else ()
     return World(
         scenario,
         tuple(scenario.workloads("validation", evaluation.num_validation_workloads)),
@@ -142,6 +156,7 @@ def build_world(folder: RunFolder) -> World:
         teacher,
         baselines,
         tuple(notes),
+        tuple(build_scenario(settings, name) for name in learned),
     )
 
 
@@ -192,6 +207,19 @@ def make_env(world: World, num_envs: int, agent: NetworkConfig | None = None) ->
     """Environments that play training workloads, with the observation that an agent reads."""
     env = SchedulingVectorEnv(num_envs, world.config, workloads=world.scenario.workload_source("train"))
     return env if agent is None or agent.observation == "native" else AgentVectorEnv(env, agent)
+
+
+def make_learning_env(settings: RunSettings, world: World) -> SB3VecEnv:
+    """Environments to fine-tune in."""
+    num_envs = settings.fine_tuning.num_envs
+    if not world.learned:
+        return SB3VecEnv(make_env(world, num_envs, settings.agent))
+    sizes = [len(part) for part in np.array_split(np.arange(num_envs), len(world.learned))]
+    parts = [
+        SB3VecEnv(make_env(dataclasses.replace(world, scenario=scenario), size, settings.agent))
+        for scenario, size in zip(world.learned, sizes, strict=True)
+    ]
+    return MixedVecEnv(parts, [scenario.name for scenario in world.learned])
 
 
 def record_teacher(folder: RunFolder, world: World, show_bars: bool | Watch) -> Demonstrations:
@@ -262,7 +290,7 @@ def run_warmup(folder: RunFolder, world: World, show_bars: bool | Watch, say: Sa
 def build_learner(folder: RunFolder, world: World) -> Learner:
     """The learner where the run left off: at its last checkpoint, after the warm-up, or new."""
     settings = folder.settings
-    env = SB3VecEnv(make_env(world, settings.fine_tuning.num_envs, settings.agent))
+    env = make_learning_env(settings, world)
     model: Learner
     if settings.algorithm == "dl2":
         model = build_actor_critic(env, settings.dl2, settings.agent, seed=settings.seed)
@@ -291,7 +319,7 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool | Watch, sa
         num_updates=tuning.num_updates,
         watch=show_bars if callable(show_bars) else None,
     )
-    validate = _RecordedValidator(folder, model, Validator(world.config, world.validation, settings.evaluation.batch))
+    validate = _RecordedValidator(folder, model, world.validator(settings.evaluation))
     validation = Validation(
         validate,
         every=tuning.validate_every,
@@ -324,6 +352,7 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool | Watch, sa
         num_decisions=last.num_decisions,
         num_updates=last.num_updates,
         early_stop=is_early_stop,
+        scenarios={own.name: own.hash() for own in world.learned or (world.scenario,)},
         best=dict(read_info(folder.best).metrics),
         wall_s=elapsed_s,
     )
@@ -360,7 +389,7 @@ class _RecordedValidator:
         history: Figures of the validations that count: a resumed run makes those after its checkpoint again.
     """
 
-    def __init__(self, folder: RunFolder, model: Learner, validator: Validator) -> None:
+    def __init__(self, folder: RunFolder, model: Learner, validator: MeanValidator) -> None:
         self._folder = folder
         self._model = model
         self._validator = validator

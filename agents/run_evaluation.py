@@ -130,7 +130,7 @@ def write_result(
     validations = folder.read_validations() if settings.fine_tuning.enabled else []
     levels = {}
     if validations:
-        validator = Validator(world.config, world.validation, settings.evaluation.batch)
+        validator = world.validator(settings.evaluation)
         levels = {name: validator(s)["avg_jct"] for name, s in world.baselines.items() if name in compared}
     if settings.evaluation.plots:
         plot_jct_cdf(evaluation, folder.path / "jct_cdf.png")

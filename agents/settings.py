@@ -67,6 +67,8 @@ class FineTuningSettings(PPOConfig):
         validate_every: Updates between validations; there is one more at the end.
         patience: Early stop: end after that many validations in a row without a lower mean JCT; None: never.
         checkpoint_every: Updates between checkpoints to resume from.
+        scenarios: Learn in these scenarios at once, environments shared out evenly, instead of in the run's own.
+            Validations are then made on the validation workloads of each; the figures are means over the scenarios.
     """
 
     enabled: bool = True
@@ -76,10 +78,17 @@ class FineTuningSettings(PPOConfig):
     validate_every: int = 20
     patience: int | None = None
     checkpoint_every: int = 10
+    scenarios: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_budget("ppo", self)
+        if len(set(self.scenarios)) < len(self.scenarios):
+            raise ConfigError(f"ppo.scenarios={list(self.scenarios)} names a scenario twice; remove one")
+        if len(self.scenarios) > self.num_envs:
+            raise ConfigError(
+                f"ppo.scenarios: {len(self.scenarios)} scenarios need as many ppo.num_envs, not {self.num_envs}"
+            )
         minibatch_size = self.minibatch_size or 0
         if self.enabled and minibatch_size > self.steps_per_update * self.num_envs:
             raise ConfigError(
@@ -285,13 +294,13 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]
     return leaves
 
 
-def build_scenario(settings: RunSettings) -> Scenario:
-    """The scenario with the overrides applied.
+def build_scenario(settings: RunSettings, name: str | None = None) -> Scenario:
+    """A scenario with the overrides applied; default: the run's own.
 
     Raises:
         Dl2EnvError: There is no such scenario, or an override is wrong or would have no effect.
     """
-    scenario = get_scenario(settings.scenario.name)
+    scenario = get_scenario(settings.scenario.name if name is None else name)
     if not settings.overrides:
         return scenario
     if scenario.fixed_workloads:

@@ -48,3 +48,19 @@ class Validator:
             "share_full": [m.share_full for m in metrics],
         }
         return {name: float(np.mean(values)) for name, values in columns.items()}
+
+
+class MeanValidator:
+    """Means of the figures of several validators, one per scenario.
+
+    Args:
+        validators: The validators.
+    """
+
+    def __init__(self, validators: Sequence[Validator]) -> None:
+        self._validators = list(validators)
+
+    def __call__(self, scheduler: Scheduler) -> dict[str, float]:
+        """The figures of `Validator`."""
+        found = [validator(scheduler) for validator in self._validators]
+        return {name: float(np.mean([figures[name] for figures in found])) for name in found[0]}

@@ -11,6 +11,10 @@ void certain in a few decisions and leaves it impossible in all others.
 **Why the labels are smoothed.** A sharp copy of one teacher tries nothing else: fine-tuning then refines the teacher
 instead of leaving it. A share `label_smoothing` of the label goes to all legal actions alike, so that every action
 keeps being tried, and the most likely action is still the teacher's.
+
+**What happens to the prior.** A network that starts from the speed model's net gains (`gain_prior`) copies the teacher
+without them, and gets them back at the end: fine-tuning begins with a policy that prefers what the speed model speaks
+for, and among such actions the teacher's.
 """
 
 from __future__ import annotations
@@ -160,6 +164,7 @@ def warm_up(
     if config.value_coef > 0 and samples.has_return.any():
         network.value_head.rescale(samples.returns[samples.has_return.bool()], rate=1.0)
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+    network.shift_prior(-network.config.gain_prior)
     steps_per_epoch = -(-split.epoch_size // config.minibatch_size)
     total_steps = min(steps_per_epoch * config.epochs, config.max_steps or steps_per_epoch * config.epochs)
     best, best_weights, best_epoch, step = (float("inf"), 0.0, float("inf")), network.state_dict(), 0, 0
@@ -190,6 +195,7 @@ def warm_up(
         if step == total_steps:
             break
     network.load_state_dict(best_weights)
+    network.shift_prior(network.config.gain_prior)
     shift, probability = raise_void(network, samples.jobs, samples.cluster, samples.masks, config.void_probability)
     return WarmupResult(*best, epochs=epoch, void_probability=probability, void_shift=shift)
 

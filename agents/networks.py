@@ -7,6 +7,7 @@ Both map an observation (`jobs` (B, J, F), `cluster` (B, C)) to logits (B, 3 J +
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -162,6 +163,10 @@ class SchedulingNetwork(nn.Module):
         """Adds a constant to the logit of void, whatever the observation."""
         raise NotImplementedError
 
+    def scale_logits(self, factor: float) -> None:
+        """Multiplies all logits by a factor, whatever the observation."""
+        raise NotImplementedError
+
     def shift_prior(self, delta: float) -> None:
         """Adds a constant to the weights of the net gains; networks without that path have nothing to change."""
 
@@ -228,6 +233,12 @@ class EquivariantNetwork(SchedulingNetwork):
         """Adds a constant to the logit of void."""
         with torch.no_grad():
             self.void_logit.bias.add_(delta)
+
+    def scale_logits(self, factor: float) -> None:
+        """Multiplies all logits by a factor."""
+        _scale([*self.slot_logits.parameters(), *self.void_logit.parameters()], factor)
+        if self.config.gain_prior > 0:
+            _scale([self.gain_weight], factor)
 
     def shift_prior(self, delta: float) -> None:
         """Adds a constant to the weights of the net gains."""
@@ -300,11 +311,21 @@ class FlatNetwork(SchedulingNetwork):
         with torch.no_grad():
             self.policy_head.bias[-1] += delta
 
+    def scale_logits(self, factor: float) -> None:
+        """Multiplies all logits by a factor."""
+        _scale([*self.policy_head.parameters()], factor)
+
 
 def build_network(config: NetworkConfig, shape: ObservationShape) -> SchedulingNetwork:
     """A new network with random weights from torch's global generator."""
     kinds = {"equivariant": EquivariantNetwork, "flat": FlatNetwork}
     return kinds[config.kind](config, shape)
+
+
+@torch.no_grad()
+def _scale(parameters: Iterable[Tensor], factor: float) -> None:
+    for parameter in parameters:
+        parameter.mul_(factor)
 
 
 def _flatten(jobs: Tensor, cluster: Tensor) -> Tensor:

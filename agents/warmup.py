@@ -13,8 +13,8 @@ instead of leaving it. A share `label_smoothing` of the label goes to all legal 
 keeps being tried, and the most likely action is still the teacher's.
 
 **What happens to the prior.** A network that starts from the speed model's net gains (`gain_prior`) copies the teacher
-without them, and gets them back at the end: fine-tuning begins with a policy that prefers what the speed model speaks
-for, and among such actions the teacher's.
+without them, and gets them back at the end. Fine-tuning begins with the product of both policies, the teacher's to the
+power of `teacher_power`: what the speed model speaks for, and where that leaves a choice, what the teacher would do.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class WarmupConfig:
         label_smoothing: Weight of the uniform distribution over legal actions in the labels.
         void_probability: Weight of void in the labels, and its mean probability after the warm-up, at least. 0: as the
             teacher does.
+        teacher_power: The copy's probabilities are raised to this power at the end; below 1 the policy starts out less
+            sure of its teacher.
         teach_void: Learn the teacher's voids too. Off: decisions in which it ended the interval are left out, as in the
             released code of DL2, which has no label for them.
         loss: Between network and label: `cross_entropy`, or of the probabilities `mean_square` or `mean_absolute`, the
@@ -76,6 +78,7 @@ class WarmupConfig:
     max_grad_norm: float = 0.5
     label_smoothing: float = 0.3
     void_probability: float = 0.03
+    teacher_power: float = 1.0
     teach_void: bool = True
     loss: WarmupLoss = "cross_entropy"
     max_steps: int | None = None
@@ -92,6 +95,8 @@ class WarmupConfig:
                 raise ConfigError(f"warmup.{name}={getattr(self, name)} must lie in [0, 1)")
         if self.void_probability + self.label_smoothing >= 1.0:
             raise ConfigError("warmup: void_probability + label_smoothing must be below 1, or no teacher is left")
+        if not 0.0 < self.teacher_power <= 1.0:
+            raise ConfigError(f"warmup.teacher_power={self.teacher_power} must lie in (0, 1]")
         if not self.learning_rate > 0 or not self.max_grad_norm > 0 or self.value_coef < 0:
             raise ConfigError("warmup: learning_rate and max_grad_norm must be positive, value_coef not negative")
 
@@ -195,6 +200,7 @@ def warm_up(
         if step == total_steps:
             break
     network.load_state_dict(best_weights)
+    network.scale_logits(config.teacher_power)
     network.shift_prior(network.config.gain_prior)
     shift, probability = raise_void(network, samples.jobs, samples.cluster, samples.masks, config.void_probability)
     return WarmupResult(*best, epochs=epoch, void_probability=probability, void_shift=shift)

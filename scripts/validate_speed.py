@@ -91,6 +91,7 @@ def validate_speed(values: dict[str, Any], path: Path) -> None:
     from dl2env.evaluation.speed_validation.validation import validate
     from dl2env.speed.hardware import load_hardware
     from dl2env.workload.job_types import load_job_types
+    from scripts.rich_tables import wide_console
 
     read: list[Any] = []  # all of it, before anything is fitted
     for key, source in (("adaptdl", settings.adaptdl), ("speed_tables", settings.speed_tables)):
@@ -116,7 +117,7 @@ def validate_speed(values: dict[str, Any], path: Path) -> None:
         "progress": lambda name: print(f"fitting {name}", file=sys.stderr, flush=True),
     }
     results = [validate(*what, **options) for what in read]
-    print_report(results)
+    print_report(results, wide_console())
     plots = [str(plot_predictions(result, path / f"{result.name}.png")) for result in results]
     write_json(
         path / "summary.json",

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
+from agents.profiling.element_types import RealElementTypes
 from agents.profiling.lookups import CutTables, TableUses, touched_rows
 from agents.profiling.memory import FLOP_FORMULAS, KINDS, MemoryCounter, kind_of
 from agents.profiling.optimizers import get_optimizer
@@ -194,6 +195,7 @@ class _Run:
                 stack.enter_context(_WithoutAttentionDropout())
             if self.fake is not None:
                 stack.enter_context(FusedRecurrentLayers(self.memory))
+                stack.enter_context(RealElementTypes())
             if self.mixed_type is not None:
                 device = next(iter(self.parameters.values())).device.type
                 stack.enter_context(torch.autocast(device, dtype=self.mixed_type))

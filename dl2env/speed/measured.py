@@ -97,7 +97,7 @@ def _read_own(path: Path, content: dict[str, Any]) -> dict[str, TypeTable]:
             raise ConfigError(f"{path}: types.{name}.speed[{p}][{w}]={speed[w, p]:g} must not be negative; mend it")
         given = np.isfinite(speed)
         if "measured" in entry:
-            flags = _matrix(path, f"types.{name}.measured", entry["measured"])
+            flags = _matrix(path, f"types.{name}.measured", entry["measured"], of_flags=True)
             if flags.shape != speed.shape:
                 raise ConfigError(f"{path}: types.{name}.measured must have the shape of speed")
             given &= flags == 1
@@ -123,15 +123,20 @@ def _read_released(path: Path, content: dict[str, Any]) -> dict[str, TypeTable]:
     return tables
 
 
-def _matrix(path: Path, where: str, rows: Any) -> NDArray[np.float64]:
-    """(W, P) array of a nested list by PSs and workers; null becomes NaN."""
+def _matrix(path: Path, where: str, rows: Any, *, of_flags: bool = False) -> NDArray[np.float64]:
+    """(W, P) array of a nested list by PSs and workers; null becomes NaN, and in flags true and false 1 and 0."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) and row for row in rows):
         raise ConfigError(f"{path}: {where} must be a list of lists, one per number of parameter servers")
     if len({len(row) for row in rows}) > 1:
         raise ConfigError(f"{path}: {where}: rows differ in length; fill gaps with null")
     for p, row in enumerate(rows):
         for w, value in enumerate(row):
-            if value is not None and (not isinstance(value, (int, float)) or not abs(value) <= _LARGEST):
+            if of_flags:
+                if value not in (0, 1):  # true and false are among them
+                    raise ConfigError(f"{path}: {where}[{p}][{w}]={value!r:.40} must be true or false")
+                continue
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (is_number and abs(value) <= _LARGEST):
                 raise ConfigError(
                     f"{path}: {where}[{p}][{w}]={value!r:.40} must be a number of at most {_LARGEST:g} or null"
                 )

@@ -96,3 +96,46 @@ def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     message = capsys.readouterr().err
     assert exit_info.value.code == 2
     assert message.startswith("error: argument --samples-per-epoch") and message.count("\n") == 1
+
+
+WHOLE_NUMBERS = {
+    "linear": (nn.Linear(8, 8), (4, 8)),
+    "linear without bias": (nn.Linear(8, 8, bias=False), (4, 8)),
+    "convolution": (nn.Conv1d(8, 8, 3), (4, 8, 8)),
+    "attention": (nn.TransformerEncoderLayer(8, 2, 16), (3, 4, 8)),
+    "LSTM cell": (nn.LSTMCell(8, 8), (4, 8)),
+    "activation": (nn.Sequential(nn.GELU(), nn.Linear(8, 8)), (4, 8)),
+    "softmax": (nn.Sequential(nn.Softmax(-1), nn.Linear(8, 8)), (4, 8)),
+    "normalisation": (nn.LayerNorm(8), (4, 8)),
+}
+
+
+@pytest.mark.parametrize("execution", ["fake", "real"])
+@pytest.mark.parametrize("what", WHOLE_NUMBERS)
+def test_whole_numbers_do_not_go_into_floating_point_layers(what: str, execution: Any) -> None:
+    module, shape = WHOLE_NUMBERS[what]
+    batch = torch.ones(shape, dtype=torch.long)
+    with pytest.raises(ConfigError, match="the module does not run on the batch"):
+        profile_step(TrainingStep(module, batch), StepSettings(execution=execution))
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("execution", ["fake", "real"])
+def test_nor_into_recurrent_ones(layer: Any, execution: Any) -> None:
+    step = TrainingStep(layer(8, 8), torch.ones(3, 4, 8, dtype=torch.long), lambda output: output[0].sum())
+    with pytest.raises(ConfigError, match="the module does not run on the batch"):
+        profile_step(step, StepSettings(execution=execution))
+
+
+@pytest.mark.parametrize("execution", ["fake", "real"])
+def test_whole_numbers_that_become_others_are_fine(execution: Any) -> None:
+    class Casts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.linear = nn.Embedding(9, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(self.embedding(x) + x[..., None] * 0.5).softmax(-1)
+
+    step = TrainingStep(Casts(), torch.ones(4, dtype=torch.long), lambda output: output.mean())
+    assert profile_step(step, StepSettings(execution=execution)).flops["forward"] == 2 * 4 * 8 * 8

@@ -67,7 +67,12 @@ def verdict(found: Characterization) -> str:
     compared = [result for result in found.figures.values() if result.is_met is not None]
     if not compared:
         return "The population has none of the jobs that the published figures are about."
-    text = f"{len(compared) - len(found.missed)} of {len(compared)} published figures are met within our tolerances"
+    count = f"{len(compared) - len(found.missed)} of {len(compared)} published figures"
+    if found.population.provenance.kind == "file":  # jobs of the user's are what they are: there is nothing to meet
+        text = f"{count} hold for these jobs too, within our tolerances."
+        different = [result.figure.key for result in found.missed]
+        return f"{text} Other here than published: {', '.join(different)}." if different else text
+    text = f"{count} are met within our tolerances"
     if not found.missed:
         return f"{text}."
     text += "; this population does not meet all at once."
@@ -235,7 +240,7 @@ def render_report(found: Characterization, plots: Mapping[str, Path], command: S
 def _headline(found: Characterization, key: str) -> dict[str, str]:
     result = found.figures[key]
     ratio = tables.is_ratio(result.figure)
-    cell = tables.verdict(result)
+    cell = tables.verdict(result, found.population.provenance.kind)
     return {
         "text": result.figure.text,
         "ours": tables.show(result.ours, ratio),

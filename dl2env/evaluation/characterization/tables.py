@@ -51,19 +51,22 @@ def source(figure: PublishedFigure) -> str:
     return f"{figure.wording} ({figure.mark})" if figure.mark.startswith("recalled") else figure.mark
 
 
-def verdict(result: FigureResult) -> Cell:
-    """Whether a figure is met, with our range as a tooltip."""
+def verdict(result: FigureResult, kind: str = "synthetic") -> Cell:
+    """Whether a figure is met, with our range as a tooltip; for jobs of the user's (`file`), whether they are alike."""
     if result.is_met is None:
         return Cell("not in this population", css="muted")
     figure = result.figure
     width = "any" if math.isinf(figure.tolerance) else show(figure.tolerance, is_ratio(figure))
     title = f"our tolerance: {width} {'around' if figure.relation == 'equal' else figure.relation} the value"
+    if kind == "file":  # nobody's jobs have to be those of another cluster: no colours
+        return Cell("alike" if result.is_met else "different", title=title)
     return Cell("met", title=title, css="good") if result.is_met else Cell("not met", title=title, css="bad")
 
 
 def figures_table(found: Characterization) -> Table:
     """Every published figure beside ours."""
     rows = []
+    kind = found.population.provenance.kind
     for result in found.figures.values():
         figure = result.figure
         ratio = is_ratio(figure)
@@ -75,10 +78,10 @@ def figures_table(found: Characterization) -> Table:
                     Cell(show(result.ours, ratio), _sortable(result.ours)),
                     Cell(f"{_SIGNS[figure.relation]}{show(figure.value, ratio)}", figure.value),
                     Cell(show(result.difference, ratio, signed=True), _sortable(result.difference)),
-                    verdict(result),
+                    verdict(result, kind),
                     Cell(source(figure)),
                 ),
-                {"part": figure.part, "verdict": verdict(result).text},
+                {"part": figure.part, "verdict": verdict(result, kind).text},
             )
         )
     columns = (

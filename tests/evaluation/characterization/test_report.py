@@ -225,6 +225,19 @@ def test_verdict_names_what_is_not_met(found):
     assert text.startswith(f"{len(compared) - len(found.missed)} of {len(compared)} published figures")
 
 
+def test_ones_own_jobs_have_nothing_to_meet():
+    found = characterize_population(
+        four_jobs(), CharacterizationSettings(), StepModel(BASE), {"memory_bytes_per_s": (1e12, 2e12)}
+    )
+    text = report.verdict(found)
+    assert "hold for these jobs too, within our tolerances. Other here than published: " in text
+    assert found.missed and all(result.figure.key in text for result in found.missed)
+    cells = {tables.verdict(result, "file").text for result in found.figures.values()}
+    assert {"alike", "different"} <= cells <= {"alike", "different", "not in this population"}
+    shown = {row.whole_cells[4].text for row in tables.figures_table(found).rows}
+    assert not shown & {"met", "not met"}
+
+
 def test_assumptions_follow_the_model():
     model = StepModel(BASE, overlap="ideal", pcie_group=4, cluster_shares_pcie=False)
     found = characterize_population(four_jobs(), CharacterizationSettings(), model, {"peak_flops": (1e13,)})

@@ -38,17 +38,20 @@ class Finding:
         verdict: See `judge`.
         effect: The measure with its interval; None if it was not run.
         num_seeds: Training seeds of the learned side with the fewest.
+        has_enough: Whether these are enough to say something.
     """
 
     check: Check
     verdict: Verdict
     effect: Interval | None = None
     num_seeds: int = 0
+    has_enough: bool = True
 
     @property
     def size(self) -> str:
         """How the measure compares with the published value: `smaller`, `as published`, `larger`, or nothing to say."""
-        if self.effect is None or self.check.published is None or math.isnan(self.effect.low):
+        is_known = self.effect is not None and not math.isnan(self.effect.low)
+        if self.effect is None or self.check.published is None or not (is_known and self.has_enough):
             return ""
         if self.effect.high < self.check.published:
             return "smaller"
@@ -115,7 +118,8 @@ def find(check: Check, results: Results) -> Finding:
         return Finding(check, "not run")
     num_seeds = results.num_seeds(check.references)
     has_enough = num_seeds >= MIN_SEEDS or _is_of_rules(check)
-    return Finding(check, judge(check, effect) if has_enough else _without_seeds(check), effect, num_seeds)
+    verdict = judge(check, effect) if has_enough else _without_seeds(check)
+    return Finding(check, verdict, effect, num_seeds, has_enough)
 
 
 def _is_of_rules(check: Check) -> bool:

@@ -211,7 +211,8 @@ def _section(claim: Claim, item: Assessed | None, results: Results, figure: Path
         (label, reference, mean) for label, reference in claim.picture.labelled if (mean := results.mean(reference))
     ]
     if rows:
-        lines += ["", "| | mean JCT in intervals | from | runs |", "|---|---|---|---|"]
+        first = f"scheduler, {claim.picture.x}" if claim.picture.sweep else ""
+        lines += ["", _row([first, "mean JCT in intervals", "from", "runs"]), "|---|---|---|---|"]
         for label, reference, mean in rows:
             count = len(results.records[reference.partition("/")[0]])
             lines.append(_row([label, _with_bounds(mean, 1.0, 2), f"`{reference}`", str(count)]))

@@ -32,8 +32,8 @@ class MixedVecEnv(SB3VecEnv):
                     f"the observations of {name} and {names[0]} differ in form; use the same observation.window, and "
                     "observation.type_encoding=features where the job types differ"
                 )
-        super().__init__(first.env)
         self.parts = tuple(parts)
+        super().__init__(first.env)
         sizes = [part.num_envs for part in parts]
         self.num_envs = sum(sizes)
         self._borders = np.cumsum(sizes)[:-1]

@@ -210,3 +210,57 @@ def test_shapes_that_do_not_fit_are_refused_with_the_cure() -> None:
     build_network(SMALL, SHAPE).check_shape(ObservationShape(7, 5, 3))
     with pytest.raises(ConfigError, match="equivariant, flat"):
         NetworkConfig(kind="other")  # type: ignore[arg-type]
+
+
+PRIOR = NetworkConfig(slot_width=8, context_width=10, gain_prior=20.0)
+
+
+def test_the_prior_is_a_path_of_its_own() -> None:
+    with_prior, without = network(PRIOR), network()
+    without.load_state_dict({k: v for k, v in with_prior.state_dict().items() if k != "gain_weight"})
+    jobs, cluster = observation(4)
+    assert isinstance(with_prior, EquivariantNetwork)
+    expected = without.logits(jobs, cluster).clone()
+    expected[:, :-1] += (jobs[:, :, -3:] * with_prior.gain_weight).flatten(1)
+    torch.testing.assert_close(with_prior.logits(jobs, cluster), expected)
+    logits, values = with_prior(jobs, cluster)
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(values, without.values(jobs, cluster))
+    (logits.sin().sum() + values.sum()).backward()
+    assert with_prior.gain_weight.grad is not None and (with_prior.gain_weight.grad != 0).all()
+
+
+def test_an_untrained_network_follows_the_net_gains() -> None:
+    torch.manual_seed(0)
+    net = build_network(PRIOR, SHAPE)
+    jobs, cluster = (x.float() for x in observation(50, empty=0.2))
+    jobs[..., -3:] = jobs[..., -3:].tanh()
+    best = jobs[:, :, -3:].flatten(1).max(dim=1)
+    clear = (best.values - 0.1 > jobs[:, :, -3:].flatten(1).topk(2).values[:, 1]) & (best.values > 0.1)
+    assert clear.sum() > 5
+    assert (net.logits(jobs, cluster)[clear].argmax(dim=1) == best.indices[clear]).all()
+    jobs[..., -3:] = -jobs[..., -3:].abs() - 0.1
+    assert (net.logits(jobs[:, :2], cluster).argmax(dim=1) == 6).all()  # void
+
+
+@pytest.mark.parametrize("config", [SMALL, PRIOR, NetworkConfig(kind="flat", hidden_width=8)])
+def test_logits_are_scaled_and_the_prior_is_shifted(config: NetworkConfig) -> None:
+    net = network(config)
+    jobs, cluster = observation(3)
+    before, values = (x.detach() for x in net(jobs, cluster))
+    net.scale_logits(0.25)
+    torch.testing.assert_close(net.logits(jobs, cluster), 0.25 * before)
+    net.shift_prior(2.0)
+    shifted = net.logits(jobs, cluster) - 0.25 * before
+    expected = 2.0 * jobs[:, :, -3:].flatten(1) if config.gain_prior else torch.zeros(3, 18, dtype=torch.float64)
+    torch.testing.assert_close(shifted[:, :-1], expected)
+    torch.testing.assert_close(shifted[:, -1], torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(net.values(jobs, cluster), values)
+
+
+def test_a_prior_needs_the_observation_that_has_it() -> None:
+    for wrong in ({"gain_prior": -1.0}, {"gain_prior": float("inf")}, {"gain_prior": 1.0, "kind": "flat"}):
+        with pytest.raises(ConfigError, match="gain_prior"):
+            NetworkConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="gain_prior"):
+        NetworkConfig(gain_prior=1.0, observation="paper")

@@ -196,6 +196,21 @@ def test_smoothed_labels_keep_other_actions_likely(demos: Demonstrations) -> Non
         WarmupConfig(label_smoothing=0.6, void_probability=0.5)
 
 
+def test_the_copy_is_tempered_and_joined_with_the_prior(demos: Demonstrations) -> None:
+    config = NetworkConfig(slot_width=16, context_width=16, gain_prior=3.0)
+    nets = []
+    for power in (1.0, 0.25):
+        torch.manual_seed(0)
+        net = build_network(config, SHAPE)
+        warm_up(net, demos, replace(CONFIG, teacher_power=power, epochs=3))
+        nets.append(net)
+    jobs, cluster = (torch.from_numpy(a).flatten(0, 1)[:50] for a in (demos.jobs, demos.cluster))
+    with torch.no_grad():
+        sharp, tempered = (net.logits(jobs, cluster) for net in nets)
+    prior = torch.nn.functional.pad(3.0 * jobs[:, :, -3:].flatten(1), (0, 1))
+    torch.testing.assert_close(tempered - prior, 0.25 * (sharp - prior), rtol=1e-4, atol=1e-5)
+
+
 def test_void_that_is_likely_enough_stays(demos: Demonstrations) -> None:
     net = network()
     net.shift_void(3.0)

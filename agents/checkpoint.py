@@ -184,7 +184,7 @@ def _write(
         content = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(info)}
         (fresh / "config.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         fresh.chmod(0o755)
-        old = folder.with_name(f".{folder.name}-old")
+        old = _set_aside(folder)
         shutil.rmtree(old, ignore_errors=True)
         if folder.exists():
             folder.rename(old)
@@ -192,6 +192,18 @@ def _write(
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _set_aside(folder: Path) -> Path:
+    """Where the checkpoint that is replaced lies for a moment."""
+    return folder.with_name(f".{folder.name}-old")
+
+
+def finish_swap(folder: Path) -> None:
+    """Puts the old checkpoint back if the process that replaced it was killed before the new one was in place."""
+    old = _set_aside(Path(folder))
+    if old.is_dir() and not Path(folder).exists():
+        old.rename(folder)
 
 
 def read_info(folder: Path) -> CheckpointInfo:

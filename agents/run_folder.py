@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agents.checkpoint import finish_swap
 from agents.minari_data import is_minari
 from agents.settings import RunSettings, read_settings
 from dl2env.errors import ConfigError
@@ -96,9 +97,12 @@ class RunFolder:
         if scenario and not (isinstance(scenario.get("hash"), str) and isinstance(scenario.get("name"), str)):
             raise ConfigError(f"{file}: scenario: name or hash is missing; start a new run")
         try:
-            return cls(path, content)
+            folder = cls(path, content)
         except ConfigError as error:
             raise ConfigError(f"{file}: settings: {error}") from error
+        for checkpoint in (folder.warmup, folder.last, folder.best):
+            finish_swap(checkpoint)
+        return folder
 
     def store(self) -> None:
         """Writes `run.json`, whole or not at all."""

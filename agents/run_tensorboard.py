@@ -1,7 +1,7 @@
 """What TensorBoard shows of a run besides scalars: pictures of one episode now and then, and its settings at the end.
 
 The pictures are of the same validation workload each time, so that turning the step slider shows how the policy
-changes. They cost the policy's time for one episode and half a second for drawing.
+changes. They cost the policy's time for one episode and about half a second for drawing.
 """
 
 from __future__ import annotations

@@ -254,3 +254,30 @@ class Evil:
 
     def __reduce__(self) -> Any:
         return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("renames", [1, 2])
+def test_killed_while_a_checkpoint_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+    """After the first rename there is no checkpoint in its place; the old one is put back, or the new one stays."""
+    nets = [build_network(NetworkConfig(kind="flat", hidden_width=8), SHAPE) for _ in range(2)]
+    save_network(tmp_path / "last", nets[0], seed=1)
+    done = 0
+    rename = Path.rename
+
+    def killed_after(path: Path, target: Path) -> Path:
+        nonlocal done
+        moved = rename(path, target)
+        done += 1
+        if done == renames:
+            raise KeyboardInterrupt
+        return moved
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed_after)
+        with pytest.raises(KeyboardInterrupt):
+            save_network(tmp_path / "last", nets[1], seed=2)
+    assert (tmp_path / "last").is_dir() == (renames == 2)
+    checkpoint.finish_swap(tmp_path / "last")
+    assert read_info(tmp_path / "last").seed == renames
+    save_network(tmp_path / "last", nets[1], seed=3)
+    assert read_info(tmp_path / "last").seed == 3 and [path.name for path in tmp_path.iterdir()] == ["last"]

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dl2env.errors import ConfigError
 from scripts import command_line
 from scripts.run_set import run_set
 
@@ -46,6 +47,8 @@ def _train_seeds(values: dict[str, Any], path: Path, seeds: Any, processes: int 
 
     if not is_resumed:
         seeds = read_seeds(seeds)
+        if processes is not None and not (isinstance(processes, int) and processes >= 1):
+            raise ConfigError(f"processes={processes} must be at least 1")
         # What is wrong with the settings is wrong with every seed.
         build_world(RunFolder.create(path, {**values, "seed": seeds[0]}))
     folder = SeedsFolder.open(path) if is_resumed else SeedsFolder.create(path, values, seeds)

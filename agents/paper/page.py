@@ -202,7 +202,7 @@ def _section(claim: Claim, item: Assessed | None, results: Results, figure: Path
     missing = [name for name in claim.experiments if not results.records.get(name)]
     if missing:
         what = "Nothing of it has" if len(missing) == len(claim.experiments) else f"{', '.join(missing)} have not"
-        lines += ["", f"**{what} been run yet**: `python {_COMMAND} experiments=[{','.join(missing)}]`."]
+        lines += ["", f"**{what} been run yet**: `python {_COMMAND} 'experiments=[{','.join(missing)}]'`."]
     if figure is not None:
         lines += ["", f"![{claim.title}]({figure.relative_to(folder).as_posix()})"]
     lines += ["", "| statement | published | here | bound | verdict |", "|---|---|---|---|---|"]

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import agents.multi_run
 from scripts import command_line
 from scripts.train import train
+from tests.agents.test_multi_run import in_this_process
 from tests.scripts.calls import command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +73,11 @@ STRICT = [*PHILLY, "workload.trace.strict=true"]
         ),
         (["ppo.minibatch_size=1000000"], [], ["ppo.minibatch_size=1000000 exceeds", "lower it"]),
         (["run_dir=old"], [], ["old: holds a run already", "resume=old"]),
+        (["seeds=[1]", "run_dir=old"], [], ["old: holds a run already", "resume=old"]),
+        (["seeds=[]"], [], ["seeds: there is none", "seeds=[1,2,3]"]),
+        (["seeds=[2,2]"], [], ["seeds=[2, 2]: a seed is repeated"]),
+        (["seeds=2", "evaluation.baselines=[best]"], [], ["unknown scheduler 'best'"]),
+        (["seeds=2", "processes=0"], [], ["processes=0 must be at least 1"]),
     ],
 )
 def test_wrong_input(
@@ -128,6 +135,30 @@ def test_replayed_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert "+workload.num_jobs=4" in output and "jobs.csv" in output
     config = json.loads((tmp_path / "new" / "summary.json").read_text())["config"]
     assert config["workload"]["trace"]["path"] == str(tmp_path / "jobs.csv")
+
+
+def test_several_seeds(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One table over the seeds; called again with resume= it makes it from what is there."""
+    monkeypatch.setattr(agents.multi_run, "run_in_processes", in_this_process)
+    monkeypatch.setattr(agents.multi_run, "_compile_kernels", lambda: None)
+    arguments = [*SMALL, "evaluation.plots=false", "evaluation.picture_every=null", "seeds=[5,3]", "run_dir=new"]
+    with command(monkeypatch, tmp_path, *arguments):
+        command_line.run(train, "config")
+    output = capsys.readouterr().out
+    assert output.rstrip().splitlines()[-1] == "new/summary.json"
+    assert "2 training seeds" in output and "seed 5: fine-tuned" in output
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "run.json",
+        "seed-3",
+        "seed-5",
+        "summary.json",
+        "table.md",
+    ]
+    (tmp_path / "new" / "summary.json").unlink()
+    monkeypatch.setattr(agents.multi_run, "run_in_processes", None)
+    with command(monkeypatch, tmp_path, "resume=new"):
+        command_line.run(train, "config")
+    assert "2 were done already" in capsys.readouterr().out and (tmp_path / "new" / "summary.json").exists()
 
 
 @pytest.mark.slow

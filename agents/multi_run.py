@@ -6,8 +6,10 @@ stopped at any moment, by Ctrl-C or by force, loses what its running members hav
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from agents.pipeline import run_pipeline
 from agents.run_folder import EVALUATION, WARMUP, RunFolder, plain_settings
@@ -179,6 +183,8 @@ def run_all(runs: Sequence[TrainingRun], processes: int, report: Callable[[Progr
 
 def _run(run: TrainingRun, progress: Callable[[float], None]) -> str:
     """In a process: does a run."""
+    # The bars' own lock is a semaphore of the system, which would be left behind when Ctrl-C ends the processes.
+    tqdm.set_lock(threading.RLock())
     sent = [-1.0]
 
     def thinned(share: float) -> None:
@@ -232,8 +238,6 @@ def read_seeds(value: Any) -> list[int]:
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """First 10 digits of the SHA-256 of plain settings; values that are null do not count."""
-    import hashlib
-
     text = json.dumps(without_null(plain_settings(settings)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

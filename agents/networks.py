@@ -40,7 +40,7 @@ class NetworkConfig:
         observation: What the network reads: `native` (the environment's own observation), `paper` or `released` (those
             of the DL2 paper and of its released code, see `dl2env.envs.paper_observation`).
         gain_prior: How strongly an untrained network (`equivariant`, `native`) follows what the speed model foretells:
-            what each action's logit gets per unit of its net gain (the last columns of a job's observation), void's
+            what each action's logit gets per unit of its gain ahead (the last columns of a job's observation), void's
             staying at 0. It is the start of three weights that are learned like all others. 0: no such path.
         observation_scale: Of the numbers in the observations `paper` and `released`: `raw` as in DL2, or `log`
             (log(1 + x), with the sign of x), which brings epochs and counts to one size.
@@ -168,7 +168,7 @@ class SchedulingNetwork(nn.Module):
         raise NotImplementedError
 
     def shift_prior(self, delta: float) -> None:
-        """Adds a constant to the weights of the net gains; networks without that path have nothing to change."""
+        """Adds a constant to the weights of the gains; networks without that path have nothing to change."""
 
     def check_shape(self, shape: ObservationShape) -> None:
         """Makes sure that the network can read observations of this shape.
@@ -241,7 +241,7 @@ class EquivariantNetwork(SchedulingNetwork):
             _scale([self.gain_weight], factor)
 
     def shift_prior(self, delta: float) -> None:
-        """Adds a constant to the weights of the net gains."""
+        """Adds a constant to the weights of the gains."""
         if self.config.gain_prior > 0:
             with torch.no_grad():
                 self.gain_weight.add_(delta)

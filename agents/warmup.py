@@ -12,7 +12,7 @@ void certain in a few decisions and leaves it impossible in all others.
 instead of leaving it. A share `label_smoothing` of the label goes to all legal actions alike, so that every action
 keeps being tried, and the most likely action is still the teacher's.
 
-**What happens to the prior.** A network that starts from the speed model's net gains (`gain_prior`) copies the teacher
+**What happens to the prior.** A network that starts from the speed model's gains (`gain_prior`) copies the teacher
 without them, and gets them back at the end. Fine-tuning begins with the product of both policies, the teacher's to the
 power of `teacher_power`: what the speed model speaks for, and where that leaves a choice, what the teacher would do.
 """

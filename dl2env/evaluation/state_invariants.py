@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dl2env.evaluation.recount import Recount
 from dl2env.evaluation.violations import Claims
-from dl2env.sim.features import NUM_NET_GAINS
+from dl2env.sim.features import NUM_GAINS, NUM_KINDS
 from dl2env.sim.simulator import ClusterSimulator
 from dl2env.speed.estimate import estimated_speed, exact_estimate
 from dl2env.speed.fitted import solve_fit, term_matrix
@@ -275,10 +275,12 @@ def _check_observation(sim: ClusterSimulator, b: int, claims: Claims, recount: R
     """The observation; of its net gains, each a recount of its own, one per state, in turn."""
     found = {name: values[0] for name, values in sim.observation([b]).items()}
     rows, cluster = recount.observation(sim.state.type_features)
-    claims.close("observation", "obs_jobs", found["jobs"][:, :-NUM_NET_GAINS], rows, tolerance=1e-5)
+    claims.close("observation", "obs_jobs", found["jobs"][:, :-NUM_GAINS], rows, tolerance=1e-5)
     claims.close("observation", "obs_cluster", found["cluster"], cluster, tolerance=1e-5)
-    actions = NUM_NET_GAINS * len(recount.slots)
-    if actions > 0:
-        slot, kind = divmod(int(sim.state.env["num_decisions"][b]) % actions, NUM_NET_GAINS)
+    net, ahead = np.split(found["jobs"][:, -NUM_GAINS:], 2, axis=1)
+    claims.that(bool((ahead >= net).all()), "observation", "a gain ahead is below the net gain")
+    num_actions = NUM_KINDS * len(recount.slots)
+    if num_actions > 0:
+        slot, kind = divmod(int(sim.state.env["num_decisions"][b]) % num_actions, NUM_KINDS)
         expected = recount.net_gain(recount.slots[slot], kind)
-        claims.close("observation", "net gain", found["jobs"][slot, kind - NUM_NET_GAINS], expected, tolerance=1e-5)
+        claims.close("observation", "net gain", net[slot, kind], expected, tolerance=1e-5)

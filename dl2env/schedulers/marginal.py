@@ -17,10 +17,9 @@ from dl2env.schedulers.heuristic import (
     remaining_seconds,
     shares_server,
 )
-from dl2env.sim.contention import effect_of_task, loss_of_others, own_stretch_after
+from dl2env.sim.contention import effect_of_task, gain_ahead
 from dl2env.sim.noise import keyed_uniform
-from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action, is_single_server
-from dl2env.sim.speeds import estimated_speed
+from dl2env.sim.placement import BUNDLE, PS, WORKER, action_demand, find_server_for_action
 
 
 @inline_kernel
@@ -50,70 +49,6 @@ def _net_gain(state, b, i, kind, weight):
 
 
 @inline_kernel
-def _can_take(state, b, i, kind, num_actions):
-    """Whether a job's caps and the free units (of its server, where it may use one only) allow several actions."""
-    job = state.jobs[b, i]
-    job_type = state.types[job.type]
-    if job.workers + (0 if kind == PS else num_actions) > job_type.max_workers:
-        return False
-    if job.ps + (0 if kind == WORKER else num_actions) > job_type.max_ps:
-        return False
-    cpus, gpus = action_demand(job_type, kind)
-    free_cpus = state.env[b].free_cpus
-    free_gpus = state.env[b].free_gpus
-    if is_single_server(job_type.architecture):
-        if job.num_entries == 0:
-            return False  # which server is not known before the first task
-        server = state.servers[b, state.entries[b, i, 0].server]
-        free_cpus = server.free_cpus
-        free_gpus = server.free_gpus
-    return free_cpus >= num_actions * cpus and free_gpus >= num_actions * gpus
-
-
-@inline_kernel
-def _gain_ahead(state, b, i, kind, weight, look_ahead, is_shared, stretch, loss):
-    """The largest net gain per action of 2, 4, ... actions of a kind that are taken together.
-
-    The tasks after the first are taken to meet, and to do to others, what the first one does on its server. Where that
-    one does not put the job on the network yet, others do, and it is looked at as if it did.
-
-    Args:
-        state: The batch.
-        b: Environment.
-        i: Job.
-        kind: Kind of the actions.
-        weight: Weight of the job.
-        look_ahead: How many actions at most.
-        is_shared: Whether the job's links are shared after the first action.
-        stretch: Stretch of the job after it.
-        loss: Loss of others by it.
-    """
-    best = -math.inf
-    num_actions = 2
-    if look_ahead < 2 or not _can_take(state, b, i, kind, num_actions):
-        return best
-    rules = state.rules[0]
-    job = state.jobs[b, i]
-    job_type = state.types[job.type]
-    entries = state.entries[b, i]
-    if not is_shared and rules.link_sharing > 0.0 and not is_single_server(job_type.architecture):
-        s = find_server_for_action(
-            state.servers[b], state.least_loaded[b], job, job_type, entries, kind, rules.placement, -1
-        )
-        stretch = own_stretch_after(state, b, i, s)
-        loss = loss_of_others(state, b, i, s, 2 if kind == BUNDLE else 1)
-    e = b % state.best_speed.shape[0]
-    while num_actions <= look_ahead and _can_take(state, b, i, kind, num_actions):
-        workers = job.workers + (0 if kind == PS else num_actions)
-        num_ps = job.ps + (0 if kind == WORKER else num_actions)
-        speed = estimated_speed(state.estimate[e, job.type], job_type, workers, num_ps, stretch)
-        gain = weight * (speed / state.best_speed[e, job.type] - job.relative_speed)
-        best = max(best, gain / num_actions - loss)
-        num_actions *= 2
-    return best
-
-
-@inline_kernel
 def score_marginal(state, b, i, legal, params):
     """The largest net gain.
 
@@ -136,7 +71,7 @@ def score_marginal(state, b, i, legal, params):
         gain, is_shared, stretch, loss = _net_gain(state, b, i, kind, weight)
         # A job without its first pair has its own rule; without a server there is nothing to look at.
         if gain > -math.inf and (job_type.max_ps == 0 or (job.workers > 0 and job.ps > 0)):
-            gain = max(gain, _gain_ahead(state, b, i, kind, weight, params[4], is_shared, stretch, loss))
+            gain = max(gain, gain_ahead(state, b, i, kind, weight, params[4], is_shared, stretch, loss))
         if gain > 0.0 and params[1] != 0.0:
             cpus, gpus = action_demand(job_type, kind)
             gain /= max(cpus / max(rules.total_cpus, 1.0), gpus / max(rules.total_gpus, 1.0))

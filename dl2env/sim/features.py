@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl2env.jit import inline_kernel, kernel
-from dl2env.sim.contention import effect_of_task
+from dl2env.sim.contention import effect_of_task, gain_ahead
 from dl2env.sim.placement import PS, WORKER, action_demand, find_server_for_action
 from dl2env.sim.speeds import estimated_speed
 
@@ -29,11 +29,18 @@ JOB_FEATURES = (
     "net_gain_worker",
     "net_gain_ps",
     "net_gain_bundle",
+    # the same of one of 2 or of 4 such tasks taken together, where that is larger
+    "gain_ahead_worker",
+    "gain_ahead_ps",
+    "gain_ahead_bundle",
 )
 """Columns of a job's row after the columns that describe its type."""
 
-NUM_NET_GAINS = 3
+NUM_KINDS = 3
+NUM_GAINS = 2 * NUM_KINDS
 """The last columns. They change for every job with every placement, and are worked out only for those who read them."""
+
+LOOK_AHEAD = 4
 
 CLUSTER_FEATURES = (
     "free_cpus",
@@ -132,12 +139,17 @@ def write_cluster(row, env, rules, num_servers):
     row[7] = env.busy_servers / num_servers
 
 
-@kernel
-def write_net_gains(state, env_idx, rows):
-    """Writes the columns of the net gains, 0 where an action is illegal or finds no server.
+@inline_kernel
+def _per_share(gain, demand):
+    """A gain per demand, brought into -1..1; its order is that of the marginal gains per share of the cluster."""
+    return gain / (abs(gain) + 0.1 * demand + 1e-6)
 
-    The prediction is what the reward term `speed_gain` pays for the action. Per share of the cluster, so that the order
-    of the columns is that of the marginal gains that Optimus and `marginal` go by.
+
+@kernel
+def write_gains(state, env_idx, rows):
+    """Writes the columns of the gains, 0 where an action is illegal or finds no server.
+
+    The net gain is what the reward term `speed_gain` will pay for the action.
 
     Args:
         state: The batch.
@@ -145,15 +157,16 @@ def write_net_gains(state, env_idx, rows):
         rows: (n, J, F) observations of their jobs.
     """
     rules = state.rules[0]
-    first = rows.shape[2] - NUM_NET_GAINS
+    first = rows.shape[2] - NUM_GAINS
     for x in range(env_idx.shape[0]):
         b = env_idx[x]
         for slot in range(state.env[b].window_size):
             i = state.window[b, slot]
             job = state.jobs[b, i]
             job_type = state.types[job.type]
-            for kind in range(NUM_NET_GAINS):
-                if not state.mask[b, 3 * slot + kind]:
+            has_roles = job_type.max_ps == 0 or (job.workers > 0 and job.ps > 0)
+            for kind in range(NUM_KINDS):
+                if not state.mask[b, NUM_KINDS * slot + kind]:
                     continue
                 s = find_server_for_action(
                     state.servers[b],
@@ -168,7 +181,11 @@ def write_net_gains(state, env_idx, rows):
                 if s >= 0:
                     workers = job.workers + int(kind != PS)
                     num_ps = job.ps + int(kind != WORKER)
-                    relative, loss, _, _ = effect_of_task(state, b, i, kind, s, workers, num_ps)
+                    relative, loss, is_shared, stretch = effect_of_task(state, b, i, kind, s, workers, num_ps)
                     gain = relative - job.relative_speed - loss
                     demand = _demand(job_type, kind, rules, state.specs.shape[0])
-                    rows[x, slot, first + kind] = gain / (abs(gain) + 0.1 * demand + 1e-6)
+                    rows[x, slot, first + kind] = _per_share(gain, demand)
+                    if has_roles:
+                        ahead = gain_ahead(state, b, i, kind, 1.0, LOOK_AHEAD, is_shared, stretch, loss)
+                        gain = max(gain, ahead)
+                    rows[x, slot, first + NUM_KINDS + kind] = _per_share(gain, demand)

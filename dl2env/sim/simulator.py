@@ -271,7 +271,7 @@ class ClusterSimulator:
         """
         chosen = np.arange(self.num_envs) if env_idx is None else np.asarray(env_idx, dtype=np.int64)
         jobs = self.state.obs_jobs[chosen]
-        features.write_net_gains(self.state, chosen, jobs)
+        features.write_gains(self.state, chosen, jobs)
         return {"jobs": jobs, "cluster": self.state.obs_cluster[chosen]}
 
     def action_masks(self) -> NDArray[np.bool_]:

@@ -13,12 +13,12 @@ from tests.reference.speed import Links
 if TYPE_CHECKING:
     from tests.reference.simulator import ReferenceSimulator
 
-NUM_JOB_COLUMNS = 20
+NUM_JOB_COLUMNS = 23
 NUM_CLUSTER_COLUMNS = 8
 
 
 def observe(sim: ReferenceSimulator) -> dict[str, NDArray[np.float64]]:
-    """`jobs` (J, K + 20), zeros in empty slots, and `cluster` (8,)."""
+    """`jobs` (J, K + 23), zeros in empty slots, and `cluster` (8,)."""
     links = sim.links()
     jobs = np.zeros((sim.config.observation.window, sim.type_features.shape[1] + NUM_JOB_COLUMNS))
     for slot, job in enumerate(sim.window):
@@ -59,7 +59,8 @@ def _job_columns(sim: ReferenceSimulator, job: Job, links: Links) -> list[float]
         estimate.communication_share(kind, workers, ps, stretch),
         1.0 - 1.0 / stretch,
         float(job.is_on_network),
-        *(_net_gain(sim, job, *tasks) for tasks in ((1, 0), (0, 1), (1, 1))),
+        *(_per_share(sim, job, tasks, sim.net_gain(job, *tasks)) for tasks in ((1, 0), (0, 1), (1, 1))),
+        *(_per_share(sim, job, tasks, sim.gain_ahead(job, *tasks)) for tasks in ((1, 0), (0, 1), (1, 1))),
     ]
 
 
@@ -72,10 +73,9 @@ def _demand(sim: ReferenceSimulator, job: Job, workers: int, ps: int) -> float:
     return max(by_cpu, by_gpu)
 
 
-def _net_gain(sim: ReferenceSimulator, job: Job, workers: int, ps: int) -> float:
-    """Change of all jobs' speeds, squashed in units of what the tasks take."""
-    gain = sim.net_gain(job, workers, ps)
-    return gain / (abs(gain) + 0.1 * _demand(sim, job, workers, ps) + 1e-6)
+def _per_share(sim: ReferenceSimulator, job: Job, tasks: tuple[int, int], gain: float) -> float:
+    """A gain of all jobs' speeds, squashed in units of what the tasks take."""
+    return gain / (abs(gain) + 0.1 * _demand(sim, job, *tasks) + 1e-6)
 
 
 def _cluster_columns(sim: ReferenceSimulator, links: Links) -> list[float]:

@@ -106,10 +106,14 @@ class ReferenceSimulator:
         """The action that ends the interval."""
         return 3 * self.config.observation.window
 
-    def links(self) -> Links:
-        """Sharing of links under the present placements; measured speeds know none."""
+    def links(self, on_network: Job | None = None) -> Links:
+        """Sharing of links under the present placements; measured speeds know none.
+
+        Args:
+            on_network: A job to take as if its tasks exchanged weights across servers.
+        """
         sharing = 0.0 if self.config.speed.model == "measured" else self.config.cluster.link_sharing
-        return Links(self.active, len(self.cluster.servers), sharing)
+        return Links(self.active, len(self.cluster.servers), sharing, on_network)
 
     def allocations(self) -> list[tuple[int, int]]:
         """(workers, PSs) of every job of the episode."""
@@ -141,7 +145,7 @@ class ReferenceSimulator:
         ]
 
     def observation(self) -> dict[str, NDArray[np.float64]]:
-        """`jobs` (J, K + 20) and `cluster` (8,), in float64."""
+        """`jobs` (J, K + 23) and `cluster` (8,), in float64."""
         return observation.observe(self)
 
     def learn(self, estimate: NDArray[np.float64]) -> None:
@@ -175,6 +179,43 @@ class ReferenceSimulator:
         gain = sum(self.relative_speeds()) - before
         self.cluster.take_back(job, server, workers, ps)
         return gain
+
+    def gain_ahead(self, job: Job, workers: int, ps: int) -> float:
+        """The net gain, or that of one of 2 or 4 equal placements taken together if it is larger.
+
+        The further tasks are taken to meet, and to do to others, what the first one does on its server, or would do if
+        the job were on the network.
+        """
+        gain, demand = self.net_gain(job, workers, ps), job.type.demand(workers, ps)
+        server = self.cluster.choose(job, demand)
+        if server is None or not self._is_legal(job, workers, ps):
+            return 0.0
+        if job.type.needs_ps and not (job.workers > 0 and job.ps > 0):
+            return gain
+        held, before = (job.workers, job.ps), self.relative_speeds()
+        scope = [server] if job.type.needs_one_server else self.cluster.servers
+        if job.type.needs_one_server and not job.tasks:
+            return gain
+        free_cpus = sum(s.cpus - s.used_cpus for s in scope)
+        free_gpus = sum(s.gpus - s.used_gpus for s in scope)
+        self.cluster.put(job, server, workers, ps)
+        links = self.links(on_network=None if job.type.needs_one_server else job)
+        stretch = links.job_stretch(job)
+        others = [other for other in self.active if other is not job]
+        loss = sum(before[o.index] - self._relative(o, o.workers, o.ps, links.job_stretch(o)) for o in others)
+        self.cluster.take_back(job, server, workers, ps)
+        for n in (2, 4):
+            counts = (held[0] + n * workers, held[1] + n * ps)
+            if counts[0] > job.type.max_workers or counts[1] > job.type.max_ps:
+                break
+            if n * demand.cpus > free_cpus or n * demand.gpus > free_gpus:
+                break
+            if self.estimated_speed.best[job.type.index] > 0.0:
+                gain = max(gain, (self._relative(job, *counts, stretch) - before[job.index]) / n - loss)
+        return gain
+
+    def _relative(self, job: Job, workers: int, ps: int, stretch: float) -> float:
+        return self.estimated_speed.relative(job.type, workers, ps, stretch)
 
     def step(self, action: int) -> StepResult:
         """Takes one decision and whatever follows from it.

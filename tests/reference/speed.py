@@ -19,15 +19,21 @@ class Links:
         jobs: Every job that holds tasks.
         num_servers: Number of servers.
         link_sharing: Strength with which other jobs' link use stretches communication.
+        on_network: A job that counts as being on the network, whatever its tasks.
     """
 
-    def __init__(self, jobs: list[Job], num_servers: int, link_sharing: float) -> None:
+    def __init__(self, jobs: list[Job], num_servers: int, link_sharing: float, on_network: Job | None = None) -> None:
+        self.on_network = on_network
         self.users: list[list[Job]] = [[] for _ in range(num_servers)]
         self.link_sharing = link_sharing
         for job in jobs:
-            if job.is_on_network:
+            if self.counts(job):
                 for server_id in job.tasks:
                     self.users[server_id].append(job)
+
+    def counts(self, job: Job) -> bool:
+        """Whether the job exchanges weights across servers."""
+        return job.is_on_network or job is self.on_network
 
     def stretch(self, server_id: int, job: Job) -> float:
         """Factor by which the job's communication over the server's link takes longer."""
@@ -37,7 +43,7 @@ class Links:
 
     def job_stretch(self, job: Job) -> float:
         """The largest stretch over the job's servers, 1 off the network."""
-        if not job.is_on_network:
+        if not self.counts(job):
             return 1.0
         return max(self.stretch(server_id, job) for server_id in job.tasks)
 

@@ -185,7 +185,7 @@ class CalibratedConfig:
     def __post_init__(self) -> None:
         require(
             bool(self.file),
-            "workload.calibrated.file: not set; name a calibration of data/calibrations, or give the path of a YAML file",
+            "workload.calibrated.file: not set; name a calibration of data/calibrations, or give a YAML file's path",
         )
         require_positive("workload.calibrated.load_scale", self.load_scale)
         if self.target_load is not None:

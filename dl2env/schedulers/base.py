@@ -67,12 +67,14 @@ def configured(scheduler: Scheduler, config: EnvConfig) -> EnvConfig:
     jobs in its window) and `estimate` (Optimus with fitted speeds).
 
     Raises:
-        ConfigError: It changed anything else.
+        ConfigError: It changed anything else, or returned no configuration.
     """
     configure = getattr(scheduler, "configure", None)
     if configure is None:
         return config
     wanted: EnvConfig = configure(config)
+    if not isinstance(wanted, EnvConfig):
+        raise ConfigError(f"scheduler {scheduler.name!r}: configure() must return an EnvConfig, not {wanted!r}")
     if dataclasses.replace(wanted, observation=config.observation, estimate=config.estimate) != config:
         raise ConfigError(f"scheduler {scheduler.name!r}: configure() may change only `observation` and `estimate`")
     return wanted

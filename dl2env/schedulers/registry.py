@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from dl2env.errors import ConfigError, UnknownNameError
+from dl2env.errors import ConfigError, Dl2EnvError, UnknownNameError
 from dl2env.schedulers.base import Scheduler
 
 _BUILTIN: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,7 +63,7 @@ def get_scheduler(name: str, /, **options: Any) -> Scheduler:
 
     Raises:
         UnknownNameError: No such name.
-        ConfigError: The import path or an option is wrong.
+        ConfigError: The import path or an option is wrong, or the user's module or class fails.
     """
     if name in _BUILTIN:
         path, defaults = _BUILTIN[name]
@@ -72,11 +72,15 @@ def get_scheduler(name: str, /, **options: Any) -> Scheduler:
         path = name
     else:
         raise UnknownNameError("scheduler", name, [*_BUILTIN, "package.module:Class"])
-    factory = _import(path)
     try:
-        scheduler: Scheduler = factory(**options)
-    except TypeError as error:
+        scheduler: Scheduler = _import(path)(**options)
+    except Dl2EnvError:
+        raise
+    except TypeError as error:  # says which option is wrong
         raise ConfigError(f"scheduler {name!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"scheduler {name!r}: cannot be built ({reason}); mend its module or options") from error
     if not callable(getattr(scheduler, "act", None)) or not isinstance(getattr(scheduler, "name", None), str):
         raise ConfigError(f"scheduler {name!r}: the object needs a string `name` and a method `act`")
     return scheduler

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dl2env.config import EnvConfig
 from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.evaluation.runner import evaluate
 from dl2env.schedulers import get_scheduler, scheduler_names
-from dl2env.schedulers.base import Scheduler
+from dl2env.schedulers.base import Scheduler, configured
 from tests.evaluation.fakes import small_scenario
 from tests.schedulers.own import LongestQueue
 
@@ -91,3 +92,27 @@ def test_what_cannot_be_built_is_told_in_one_line(name: str, options: dict[str, 
         get_scheduler(name, **options)
     message = str(caught.value)
     assert "\n" not in message and message.startswith((f"scheduler '{name}'", f"{name}: "))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no\nlicence"), SystemExit(3), ZeroDivisionError()])
+def test_a_class_that_cannot_be_built_is_one_error(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fails(self: object) -> None:
+        raise error
+
+    monkeypatch.setattr(LongestQueue, "__init__", fails)
+    with pytest.raises(ConfigError, match=rf"cannot be built \({type(error).__name__}: (no licence|3|)\)"):
+        get_scheduler(f"{OWN}:LongestQueue")
+
+
+def test_configure_must_return_a_configuration() -> None:
+    class Careless:
+        name = "careless"
+
+        def act(self, observation: Any, action_mask: Any, view: Any) -> Any:
+            raise AssertionError
+
+        def configure(self, config: EnvConfig) -> Any:
+            return None
+
+    with pytest.raises(ConfigError, match="'careless'.*must return an EnvConfig, not None"):
+        configured(Careless(), EnvConfig())

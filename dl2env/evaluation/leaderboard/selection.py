@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dl2env.errors import ConfigError, Dl2EnvError, UnknownNameError
+from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.evaluation.leaderboard.entry import file_name
 from dl2env.scenarios import Scenario, get_scenario, suite_names
 from dl2env.schedulers.base import Scheduler
@@ -239,12 +239,12 @@ def _scheduler(
     if not is_registered and ":" not in name and translate is not None:
         name, options = translate(name, options)
     _check_plain(name, options)
-    scheduler = _built(name, options)
+    scheduler = get_scheduler(name, **options)
     if label is None:
         label = _with_options(name, options) if is_registered else scheduler.name
     if _lacks_seed(scheduler, options):  # a fresh seed each time would give results that nobody can repeat
         options = {**options, "seed": 0}
-        scheduler = _built(name, options)
+        scheduler = get_scheduler(name, **options)
     _check_label(name, label)
     return SchedulerChoice(
         name=name,
@@ -262,17 +262,6 @@ def _check_plain(name: str, options: Mapping[str, Any]) -> None:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"scheduler {name!r}: options={options}: {error}; give plain, finite values") from error
-
-
-def _built(name: str, options: Mapping[str, Any]) -> Scheduler:
-    """A scheduler; whatever a user's module or class raises becomes one error."""
-    try:
-        return get_scheduler(name, **options)
-    except Dl2EnvError:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ConfigError(f"scheduler {name!r}: cannot be built ({reason}); mend its module or options") from error
 
 
 def _check_label(name: str, label: str) -> None:

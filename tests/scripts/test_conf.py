@@ -73,7 +73,8 @@ def test_choice_is_built(group: str, name: str) -> None:
     built = dataclasses.asdict(settings)
     for key in dotted_keys(said):
         if group in ("algorithm", "experiment"):
-            has = value_at(world if key.startswith("workload.") else built, key)
+            group_of_world = key.startswith(("workload.", "env."))
+            has = value_at(world if group_of_world else built, key.removeprefix("env."))
         elif group == "env":
             has = value_at(world, key)
         else:

@@ -64,6 +64,7 @@ VALID: dict[str, list[Any]] = {
         {"path": "trace.csv"},
         {"path": "t", "format": "philly", "start_fraction": 0.25, "stop_fraction": 0.5, "seed": 7, "load_scale": 2},
     ],
+    "workload.calibrated": [None],  # excludes a trace; tests/workload/calibrated has its values
     "speed.model": ["analytic"],
     "speed.table": [None, "table.json"],
     "speed.clean_table": SWITCH,

@@ -307,7 +307,7 @@ def test_layout_says_what_the_environment_shows() -> None:
         ({"max_workers": 9}, ["max_workers 4", "workload.max_workers=4"]),
         ({"observation": "paper"}, ["observation native", "agent.observation=native"]),
         ({"cluster_columns": ("free_cpus",)}, ["cluster_columns differ", "not in this run: free_gpus"]),
-        ({"job_columns": ("present", "novelty")}, ["not in the file: novelty", "and 3"]),
+        ({"job_columns": ("present", "novelty")}, ["not in the file: novelty", "and 4"]),
     ],
 )
 def test_other_observations_are_named(changes: dict[str, Any], words: list[str]) -> None:

@@ -73,7 +73,10 @@ def test_sweep_has_a_folder_per_run(
         (["nonsense=1"], ["nonsense: unknown key", "known keys: agent,"]),
         (["nonsense.deep=1"], ["nonsense.deep: unknown key", "there is no group nonsense"]),
         (["scenario=other"], ["scenario=other: unknown; choose one of: bursty-v1, ", " dl2-small-v1, "]),
-        (["experiment=other"], ["experiment=other: unknown; choose one of: default, generalist, scratch, smoke, warmup_only"]),
+        (
+            ["experiment=other"],
+            ["experiment=other: unknown; choose one of: default, generalist, scratch, smoke, warmup_only"],
+        ),
         (["seed=[1"], ["seed=[1: cannot be read", "write key=value"]),
         (["seed"], ["seed: cannot be read"]),
         (["+seed=1"], ["seed=1"]),

@@ -73,7 +73,7 @@ def pretrained_names() -> list[str]:
     return sorted(path.parent.name for path in folder.glob(f"*/{CARD}"))
 
 
-def pretrained(name: str = "generalist", seed: int = 0) -> CheckpointScheduler:
+class PretrainedScheduler(CheckpointScheduler):
     """A pretrained network as a scheduler, deciding as its card says.
 
     Args:
@@ -84,8 +84,10 @@ def pretrained(name: str = "generalist", seed: int = 0) -> CheckpointScheduler:
         UnknownNameError: There is none of that name.
         CheckpointError: Its files are damaged.
     """
-    card = read_card(name)
-    return CheckpointScheduler(data_path("checkpoints", name), card.deterministic, seed, name, card.window)
+
+    def __init__(self, name: str = "generalist", seed: int = 0) -> None:
+        card = read_card(name)
+        super().__init__(data_path("checkpoints", name), card.deterministic, seed, name, card.window)
 
 
 def read_card(name: str) -> Card:

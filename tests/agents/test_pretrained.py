@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agents.pretrained
-from agents.pretrained import CARD, pretrained, pretrained_names, publish, read_card, score
+from agents.pretrained import CARD, PretrainedScheduler, pretrained_names, publish, read_card, score
 from agents.run_folder import RunFolder
 from dl2env.errors import ConfigError, UnknownNameError
 from dl2env.scenarios import get_scenario
@@ -22,7 +22,7 @@ SCORED = [(name, scenario) for name in pretrained_names() for scenario in read_c
 def test_networks_score_what_their_cards_say(name: str, scenario: str) -> None:
     expected = read_card(name).scores[scenario]
     assert expected.scenario_hash == get_scenario(scenario).hash()
-    found = score(pretrained(name), scenario, expected.num_workloads)
+    found = score(PretrainedScheduler(name), scenario, expected.num_workloads)
     assert found.num_illegal == expected.num_illegal == 0
     # Another processor may round another way where two actions are as good as equal.
     assert found.mean_jct == pytest.approx(expected.mean_jct, rel=5e-3)
@@ -51,14 +51,14 @@ def test_publishing_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "dl2-small-v1": RunFolder.open(tmp_path / "run").phases["fine-tuning"]["scenarios"].popitem()[1]
     }
     assert said == [f"testbed-v1: {card.scores['testbed-v1'].mean_jct:.3f} intervals"]
-    scheduler = pretrained("mine")
+    scheduler = PretrainedScheduler("mine")
     assert scheduler.name == "mine" and scheduler.deterministic
     assert score(scheduler, "testbed-v1", 2) == card.scores["testbed-v1"]
     with pytest.raises(ConfigError, match="exists already"):
         publish(tmp_path / "run", home / "mine", "", [], deterministic=True, window=5, num_workloads=1)
     with pytest.raises(UnknownNameError, match="mine"):
-        pretrained("yours")
+        PretrainedScheduler("yours")
     for damaged in ("{", "[]", json.dumps({"scores": {}}), json.dumps({"scores": {"x": {"y": 1}}})):
         (home / "mine" / CARD).write_text(damaged)
         with pytest.raises(ConfigError, match=r"pretrained.json.*cannot be read"):
-            pretrained("mine")
+            PretrainedScheduler("mine")

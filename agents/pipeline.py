@@ -34,7 +34,7 @@ from agents.run_folder import AGENT_NAMES, EVALUATION, FINE_TUNING, WARMUP, RunF
 from agents.run_tensorboard import EpisodePictures
 from agents.scheduler import CheckpointScheduler, NetworkScheduler
 from agents.settings import EvaluationSettings, RunSettings, build_scenario
-from agents.validation import MeanValidator, Validator
+from agents.validation import MeanValidator, RecordedValidator, Validator
 from agents.vec_env import SB3VecEnv
 from agents.warmup import WarmupProgress, warm_up
 from agents.warmup_files import check_files, read_files
@@ -319,7 +319,7 @@ def run_fine_tuning(folder: RunFolder, world: World, show_bars: bool | Watch, sa
         num_updates=tuning.num_updates,
         watch=show_bars if callable(show_bars) else None,
     )
-    validate = _RecordedValidator(folder, model, world.validator(settings.evaluation))
+    validate = RecordedValidator(folder, model, world.validator(settings.evaluation))
     validation = Validation(
         validate,
         every=tuning.validate_every,
@@ -380,25 +380,3 @@ def _pictures(folder: RunFolder, world: World) -> list[EpisodePictures]:
             stream_seed(settings.seed, "pictures"),
         )
     ]
-
-
-class _RecordedValidator:
-    """A validator that keeps its figures in the run folder.
-
-    Attributes:
-        history: Figures of the validations that count: a resumed run makes those after its checkpoint again.
-    """
-
-    def __init__(self, folder: RunFolder, model: Learner, validator: MeanValidator) -> None:
-        self._folder = folder
-        self._model = model
-        self._validator = validator
-        done = folder.read_validations() if model.num_timesteps else []
-        self.history = [figures for figures in done if figures["num_decisions"] < model.num_timesteps]
-
-    def __call__(self, scheduler: Scheduler) -> dict[str, float]:
-        figures = self._validator(scheduler)
-        progress = {"num_decisions": self._model.num_timesteps, "num_updates": self._model.updates_done}
-        self.history.append({**progress, **figures})
-        self._folder.write_validations(self.history)
-        return figures

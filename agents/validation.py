@@ -10,6 +10,8 @@ import numpy as np
 from dl2env.config import EnvConfig
 
 if TYPE_CHECKING:
+    from agents.learner import Learner
+    from agents.run_folder import RunFolder
     from dl2env.schedulers.base import Scheduler
     from dl2env.workload.jobs import Workload
 
@@ -64,3 +66,31 @@ class MeanValidator:
         """The figures of `Validator`."""
         found = [validator(scheduler) for validator in self._validators]
         return {name: float(np.mean([figures[name] for figures in found])) for name in found[0]}
+
+
+class RecordedValidator:
+    """A validator that keeps its figures in the run folder.
+
+    Args:
+        folder: The run.
+        model: The learner, which says how far it has come.
+        validator: Makes the figures.
+
+    Attributes:
+        history: Figures of the validations that count: a resumed run makes those after its checkpoint again.
+    """
+
+    def __init__(self, folder: RunFolder, model: Learner, validator: MeanValidator) -> None:
+        self._folder = folder
+        self._model = model
+        self._validator = validator
+        done = folder.read_validations() if model.num_timesteps else []
+        self.history = [figures for figures in done if figures["num_decisions"] < model.num_timesteps]
+
+    def __call__(self, scheduler: Scheduler) -> dict[str, float]:
+        """The figures of the validator, kept with the decisions and updates made so far."""
+        figures = self._validator(scheduler)
+        progress = {"num_decisions": self._model.num_timesteps, "num_updates": self._model.updates_done}
+        self.history.append({**progress, **figures})
+        self._folder.write_validations(self.history)
+        return figures
